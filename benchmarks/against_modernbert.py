@@ -34,12 +34,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from made_up_run import FULL, PACKED_LENGTH, Size, run_config, write_text
+from made_up_run import FULL, PACKED_LENGTH, RunSize, run_config, write_text
 from measurement import write_measurement
 from peers import batches, modernbert
-from peers.attention import CANDIDATES, fastest
-from peers.kernels import kernels_of, require_fused_attention, summary
-from peers.turns import Step, free_memory, measure, relative, synchronize
+from peers.attention import CANDIDATES, fastest_candidate
+from peers.kernels import record_kernels, require_fused_attention, summarize_kernels
+from peers.turns import Step, free_memory, measure_rates, relative_throughput, synchronize
 
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
@@ -52,9 +52,9 @@ from neobert.training.state.trainer import Trainer
 
 TOLERANCE = 0.02
 FORMS = {
-    "concatenated": batches.concatenated,
-    "grouped": batches.grouped,
-    "flattened": batches.flattened,
+    "concatenated": batches.concatenated_batches,
+    "grouped": batches.grouped_batches,
+    "flattened": batches.flattened_batches,
 }
 FIGURES = {"concatenated": "vs-hf-concatenated", "grouped": "vs-hf-padded", "flattened": "vs-hf-flattened"}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -71,7 +71,7 @@ OURS, CONTROL = "ours", "torch"
 
 
 class OurStep:
-    """The trainer's step."""
+    """One optimizer step of this project's trainer."""
 
     cycle = 1
 
@@ -85,8 +85,8 @@ class OurStep:
         return self.trainer.progress.tokens_total - before
 
 
-def build_ours(work: Path, size: Size, kernels: str, world: World) -> tuple[Step, RunConfig]:
-    """Return the trainer's step on these kernels, ready to be compiled."""
+def build_ours(work: Path, size: RunSize, kernels: str, world: World) -> tuple[Step, RunConfig]:
+    """Build the trainer's step with these kernels, not compiled yet."""
     run_dir = work / f"against-modernbert-{kernels}"
     run_dir.mkdir(exist_ok=True)
     config = run_config(work, run_dir, size, steps=10_000, kernel_backend=kernels, attn_backend="auto")
@@ -97,19 +97,21 @@ def build_ours(work: Path, size: Size, kernels: str, world: World) -> tuple[Step
 def build_peers(
     config: RunConfig, device: str, backend: str = "inductor", names: Sequence[str] = ORDER
 ) -> tuple[dict[str, Callable[[], Step]], dict[str, Any]]:
-    """Return the function that builds each peer, by name, and the attention candidates of each form."""
+    """Return a builder per peer, by name, and the attention candidates measured for each batch form."""
     prepared = prepare(config)
     store, tokenizer = prepared.train, prepared.tokenizer
     width = config.dataset.max_seq_length
     tokens, heads = width * config.trainer.per_device_train_batch_size, config.model.num_attention_heads
     chosen, candidates = {}, {}
     for form in {name.partition(" ")[0]: None for name in names}:
-        chosen[form], candidates[form] = fastest(form, heads, tokens, width, device)
+        chosen[form], candidates[form] = fastest_candidate(form, heads, tokens, width, device)
 
     def build(form: str, dtype: torch.dtype) -> Step:
         drawn = list(FORMS[form](store, tokenizer, tokens, width, device))
         implementation = CANDIDATES[chosen[form]].implementation
-        model = modernbert.build(config.model, tokenizer.vocab_size, tokenizer.pad_id, implementation)
+        model = modernbert.build_modernbert(
+            config.model, tokenizer.vocab_size, tokenizer.pad_id, implementation
+        )
         return modernbert.PeerStep(model.to(device), drawn, dtype, backend, chosen[form])
 
     parts = {name: name.partition(" ") for name in names}
@@ -134,8 +136,8 @@ def warm_up(
             tokens = [step() for _ in range(max(3, getattr(step, "cycle", 1)))]
             synchronize()
             notes[name] = {"useful_tokens": tokens, "warm_up_s": round(time.perf_counter() - started_s, 1)}
-            kernels = kernels_of(step)
-            notes[name] |= {"kernels": summary(kernels)}
+            kernels = record_kernels(step)
+            notes[name] |= {"kernels": summarize_kernels(kernels)}
             if not name.startswith(OURS):
                 notes[name] |= {"attention": require_fused_attention(kernels, num_layers)}
         except Exception:
@@ -147,7 +149,7 @@ def warm_up(
     return steps, notes
 
 
-def figures(rates: Mapping[str, list[float]]) -> dict[str, dict[str, Any]]:
+def rate_figures(rates: Mapping[str, list[float]]) -> dict[str, dict[str, Any]]:
     """Return, for each form, the faster peer and the throughput of both of our sides relative to it.
 
     Ratios are medians over the rounds, with minimum and maximum.
@@ -161,7 +163,7 @@ def figures(rates: Mapping[str, list[float]]) -> dict[str, dict[str, Any]]:
         if not peers:
             continue
         best = max(peers, key=lambda name: medians[name])
-        ratios = {name: relative(rates[name], rates[best]) for name in ours}
+        ratios = {name: relative_throughput(rates[name], rates[best]) for name in ours}
         found[form] = {
             "ratio": ratios[best_of_ours]["median"],
             "peer": best,
@@ -171,9 +173,9 @@ def figures(rates: Mapping[str, list[float]]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def contest(
+def compare_throughput(
     work: Path,
-    size: Size,
+    size: RunSize,
     rounds: int,
     seconds: float,
     backend: str,
@@ -181,7 +183,7 @@ def contest(
     names: Sequence[str] = ORDER,
     keep: Callable[[dict[str, list[float]], dict[str, Any]], None] = lambda *_: None,
 ) -> dict[str, Any]:
-    """Build all, measure them in turns, and return the results."""
+    """Build both sides, measure them in alternating rounds, and return the figures."""
     world = World(BF16 if size.is_full else FP32)
     ours = {f"{OURS} {name}": build_ours(work, size, name, world) for name in kernels}
     config = next(iter(ours.values()))[1]
@@ -197,33 +199,35 @@ def contest(
     try:
         steps, notes = warm_up(builders, size.num_layers)
         models = {name: step.model for name, step in steps.items()}
-        detail |= {"notes": notes, "shapes": shapes(models)}
+        detail |= {"notes": notes, "shapes": model_shapes(models)}
         detail["own_kernels"] = {name: notes[name]["kernels"] for name in steps if name.startswith(OURS)}
         detail["peer_kernels"] = {name: notes[name]["kernels"] for name in steps if not name.startswith(OURS)}
         for name in steps:
             del notes[name]["kernels"]
-        rates = measure(steps, rounds, seconds, lambda so_far: keep(so_far, detail))
+        rates = measure_rates(steps, rounds, seconds, lambda so_far: keep(so_far, detail))
         for step, _ in ours.values():
             step.trainer.guard.check()
     finally:
         for step, _ in ours.values():
             step.trainer.batches.close()
     return {
-        "figures": figures(rates),
+        "figures": rate_figures(rates),
         **detail,
         "rates": rates,
         "losses": {name: float(step.loss) for name, step in steps.items() if not name.startswith(OURS)},
     }
 
 
-def shapes(models: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters and FLOPs per token of a full row of one model of each side, and their difference."""
+def model_shapes(models: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare parameters and FLOPs per token (full row) of our model and the peer's."""
     ours = next(model for name, model in models.items() if name.startswith(OURS))
     peer = next((model for name, model in models.items() if not name.startswith(OURS)), None)
-    found = {OURS: modernbert.work(ours, (ours.decoder,), PACKED_LENGTH)}
+    found = {OURS: modernbert.count_parameters_and_flops(ours, (ours.decoder,), PACKED_LENGTH)}
     if peer is None:
         return found
-    found["peer"] = modernbert.work(peer, (peer.decoder, peer.head.dense), PACKED_LENGTH)
+    found["peer"] = modernbert.count_parameters_and_flops(
+        peer, (peer.decoder, peer.head.dense), PACKED_LENGTH
+    )
     pairs = zip(found[OURS].values(), found["peer"].values(), strict=True)
     return {**found, "apart": max(abs(a / b - 1) for a, b in pairs)}
 
@@ -236,8 +240,8 @@ def write_figures(
         write_measurement(path, figure["ratio"], "ratio", None, {**figure, **detail}, is_complete=is_complete)
 
 
-def table(found: Mapping[str, Any]) -> str:
-    """Return a line for each side: useful tokens per second, and the step's attention."""
+def format_table(found: Mapping[str, Any]) -> str:
+    """Format one line per side: useful tokens per second and attention kernel."""
     lines = [f"{'':24}{'tokens/s':>10}  attention"]
     for name, values in found["rates"].items():
         attention = (found["own_kernels"] | found["peer_kernels"])[name]["attention"]
@@ -263,9 +267,9 @@ def main() -> None:
 
     def keep(rates: dict[str, list[float]], detail: dict[str, Any]) -> None:
         if chosen.output:
-            write_figures(chosen.output, figures(rates), {**detail, "rates": rates}, is_complete=False)
+            write_figures(chosen.output, rate_figures(rates), {**detail, "rates": rates}, is_complete=False)
 
-    found = contest(
+    found = compare_throughput(
         work,
         FULL,
         chosen.rounds,
@@ -275,7 +279,7 @@ def main() -> None:
         chosen.peers,
         keep,
     )
-    print(table(found))
+    print(format_table(found))
     if found["shapes"].get("apart", 0.0) > TOLERANCE:
         sys.exit("parameters or FLOPs of the two models are more than 2 % apart")
     if chosen.output:

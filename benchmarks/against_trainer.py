@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from measurement import write_measurement
-from peers.turn_taking import Answer, Child
-from peers.turns import relative
+from peers.turn_taking import Answer, ArmProcess
+from peers.turns import relative_throughput
 from transformers import ModernBertConfig, ModernBertForMaskedLM, PreTrainedTokenizerFast
 
 from neobert.config import to_dict
@@ -55,7 +55,7 @@ def write_model(folder: Path, tokenizer: Path, *, is_tiny: bool) -> None:
 
 
 def write_run(work: Path, text: Path, *, is_tiny: bool) -> RunConfig:
-    """Write the run file of `init --from`, and the config of each of our arms."""
+    """Write the run file as `init --from` does, and the resolved config of each of our arms."""
     run_file = work / "run.yaml"
     run_file.unlink(missing_ok=True)
     device = "cpu" if is_tiny else "gpu"
@@ -66,21 +66,23 @@ def write_run(work: Path, text: Path, *, is_tiny: bool) -> RunConfig:
         always.append("trainer.per_device_train_batch_size=2")
     configs = {name: resolve_run(None, [run_file], [*always, *keys]).config for name, keys in OURS.items()}
     for name, config in configs.items():
-        resolved_path(work, name).write_text(json.dumps(to_dict(config)), encoding="utf-8")
+        resolved_config_path(work, name).write_text(json.dumps(to_dict(config)), encoding="utf-8")
     return configs["ours"]
 
 
-def resolved_path(work: Path, name: str) -> Path:
+def resolved_config_path(work: Path, name: str) -> Path:
     return work / f"{name.replace(', ', '-')}.json"
 
 
-def start(work: Path, name: str, log: Any) -> Child:
+def start_child(work: Path, name: str, log: Any) -> ArmProcess:
     if name in OURS:
-        return Child("own_arm", [str(resolved_path(work, name))], log)
-    return Child("trainer_arm", [str(resolved_path(work, "ours")), str(work / "model"), name], log)
+        return ArmProcess("own_arm", [str(resolved_config_path(work, name))], log)
+    return ArmProcess(
+        "trainer_arm", [str(resolved_config_path(work, "ours")), str(work / "model"), name], log
+    )
 
 
-def warm_up(children: Mapping[str, Child]) -> dict[str, Answer]:
+def warm_up(children: Mapping[str, ArmProcess]) -> dict[str, Answer]:
     """Compile, and profile a step; the arms that compile do so at the same time.
 
     Returns the profile, or the error, of each: an arm that should compile but made no graph is an error.
@@ -108,8 +110,10 @@ def warm_up(children: Mapping[str, Child]) -> dict[str, Answer]:
     return notes
 
 
-def measure(children: Mapping[str, Child], rounds: int, seconds: float) -> Iterator[dict[str, list[Answer]]]:
-    """Yield, after each round, the answers of each child to its turns of about this many seconds."""
+def measure_rounds(
+    children: Mapping[str, ArmProcess], rounds: int, seconds: float
+) -> Iterator[dict[str, list[Answer]]]:
+    """Yield the responses of each child after every round; a turn lasts about `seconds`."""
     turns: dict[str, list[Answer]] = {name: [] for name in children}
     steps = {}
     for name, child in children.items():
@@ -121,7 +125,7 @@ def measure(children: Mapping[str, Child], rounds: int, seconds: float) -> Itera
         yield turns
 
 
-def figures(turns: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
+def throughput_figures(turns: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
     """Return each arm's tokens per second, and the ratios for default and best forms."""
     rates = {name: [round(each["tokens"] / each["seconds"]) for each in done] for name, done in turns.items()}
     totals = {
@@ -136,15 +140,19 @@ def figures(turns: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
         for title, (mine, theirs) in pairs.items():
             if mine in totals and theirs in totals:
                 ratio = {"ratio": round(totals[mine] / totals[theirs], 3), "ours": mine, "peer": theirs}
-                found["ratios"][title] = ratio | relative(rates[mine], rates[theirs])
+                found["ratios"][title] = ratio | relative_throughput(rates[mine], rates[theirs])
     return found
 
 
-def contest(
-    start: Callable[[Path, str, Any], Child], work: Path, arms: Sequence[str], rounds: int, seconds: float
+def compare_arms(
+    start: Callable[[Path, str, Any], ArmProcess],
+    work: Path,
+    arms: Sequence[str],
+    rounds: int,
+    seconds: float,
 ) -> Iterator[dict[str, Any]]:
-    """Start all arms, each with its folder, name and log; yield what is known after each round."""
-    children, logs = {}, {name: work / f"{resolved_path(work, name).stem}.log" for name in arms}
+    """Start all arms and yield the report so far after every round."""
+    children, logs = {}, {name: work / f"{resolved_config_path(work, name).stem}.log" for name in arms}
     with ExitStack() as stack:
         for name in arms:
             with logs[name].open("w") as log:
@@ -153,11 +161,11 @@ def contest(
         for name in [name for name, note in notes.items() if "error" in note]:
             children.pop(name).close()
             notes[name]["log"] = logs[name].read_text(errors="replace")[-1500:]
-        for turns in measure(children, rounds, seconds):
-            yield report(notes, turns)
+        for turns in measure_rounds(children, rounds, seconds):
+            yield build_report(notes, turns)
 
 
-def report(notes: Mapping[str, Answer], turns: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
+def build_report(notes: Mapping[str, Answer], turns: Mapping[str, Sequence[Answer]]) -> dict[str, Any]:
     kernels = {name: note["kernels"] for name, note in notes.items() if "kernels" in note}
     arms = {}
     for name, note in notes.items():
@@ -168,14 +176,14 @@ def report(notes: Mapping[str, Answer], turns: Mapping[str, Sequence[Answer]]) -
             arms[name] |= {"tokens_per_step": round(tokens / steps), "peak_memory_gib": peak}
             arms[name]["graphs"] = done[-1]["graphs"]
     return {
-        **figures(turns),
+        **throughput_figures(turns),
         "own_kernels": {name: each for name, each in kernels.items() if name in OURS},
         "peer_kernels": {name: each for name, each in kernels.items() if name not in OURS},
         "arms": arms,
     }
 
 
-def table(found: Mapping[str, Any]) -> str:
+def format_table(found: Mapping[str, Any]) -> str:
     lines = [f"{'':28}{'tokens/s':>10}{'tokens/step':>13}{'GiB':>7}{'graphs':>8}  attention"]
     kernels = found["own_kernels"] | found["peer_kernels"]
     for name, note in found["arms"].items():
@@ -211,10 +219,12 @@ def main() -> None:
         "run_file": (work / "run.yaml").read_text(),
         "segments": asdict(prepare(config).train.statistics),
     }
-    for number, found in enumerate(contest(start, work, chosen.arms, chosen.rounds, chosen.round_seconds), 1):
+    for number, found in enumerate(
+        compare_arms(start_child, work, chosen.arms, chosen.rounds, chosen.round_seconds), 1
+    ):
         if chosen.output:
             write_figure(chosen.output, found | about, is_complete=number == chosen.rounds)
-    print(table(found))
+    print(format_table(found))
     if set(found["arms"]) != set(found["tokens_per_second"]):
         sys.exit("not all arms ran")
 

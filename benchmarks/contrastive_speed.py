@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from against_trainer import COMPILED, OURS, contest, resolved_path, table
+from against_trainer import COMPILED, OURS, compare_arms, format_table, resolved_config_path
 from measurement import write_measurement
-from peers.turn_taking import Child
+from peers.turn_taking import ArmProcess
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from neobert.config import to_dict
@@ -65,7 +65,7 @@ PATIENCE_S = 100.0
 
 
 def write_pairs(folder: Path, file: Path) -> None:
-    """Write one JSON line per text and positive."""
+    """Write training pairs as JSON lines, one text with its positive per line."""
     with gzip.open(folder / "snli" / "triplets.jsonl.gz", "rt", encoding="utf-8") as lines:
         pairs = [(row["anchor"], row["positive"]) for row in map(json.loads, lines)]
     for split in ("dev", "test"):
@@ -77,7 +77,7 @@ def write_pairs(folder: Path, file: Path) -> None:
 
 
 def write_model(folder: Path, shape: str, tokenizer: PreTrainedTokenizerFast, *, is_tiny: bool) -> None:
-    """Write random weights: BERT by transformers, or a NeoBERT."""
+    """Write a model folder with random weights: transformers' BERT or a NeoBERT."""
     torch.manual_seed(0)
     sizes, vocabulary = TINY if is_tiny else SIZES[shape], len(tokenizer)
     tokenizer.model_max_length = LENGTH
@@ -113,11 +113,11 @@ def write_runs(work: Path, pairs: Path, num_pairs: int, *, is_tiny: bool) -> flo
     always.append(f"trainer.per_device_train_batch_size={rows}")
     for name, keys in OURS.items():
         config = resolve_run(None, [run_file], [*always, *keys]).config
-        resolved_path(work, name).write_text(json.dumps(to_dict(config)), encoding="utf-8")
+        resolved_config_path(work, name).write_text(json.dumps(to_dict(config)), encoding="utf-8")
     return float(mean)
 
 
-def in_samples(found: dict[str, Any], mean: float) -> dict[str, Any]:
+def convert_to_samples(found: dict[str, Any], mean: float) -> dict[str, Any]:
     """Return the figures with samples per second, and the ratios to the padded and unpadded forms.
 
     An arm of ours that is compiled is compared with the faster of a kind where one that is compiled ran too.
@@ -134,8 +134,8 @@ def in_samples(found: dict[str, Any], mean: float) -> dict[str, Any]:
     return {**found, "samples_per_second": samples, "tokens_per_pair": mean, "against": against}
 
 
-def run(chosen: argparse.Namespace, shape: str) -> Iterator[dict[str, Any]]:
-    """Yield the figures of a shape after each round."""
+def run_shape(chosen: argparse.Namespace, shape: str) -> Iterator[dict[str, Any]]:
+    """Yield the figures of one model shape after every round."""
     work = chosen.work / shape
     work.mkdir(parents=True, exist_ok=True)
     roles = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
@@ -144,15 +144,15 @@ def run(chosen: argparse.Namespace, shape: str) -> Iterator[dict[str, Any]]:
     write_model(work / "model", shape, tokenizer, is_tiny=chosen.tiny)
     mean = write_runs(work, pairs, chosen.pairs, is_tiny=chosen.tiny)
 
-    def start(folder: Path, name: str, log: Any) -> Child:
-        resolved = str(resolved_path(folder, name if name in OURS else "ours"))
+    def start(folder: Path, name: str, log: Any) -> ArmProcess:
+        resolved = str(resolved_config_path(folder, name if name in OURS else "ours"))
         if name in OURS:
-            return Child("own_arm", [resolved], log)
-        return Child("sentence_arm", [resolved, str(pairs), name], log, PATIENCE_S)
+            return ArmProcess("own_arm", [resolved], log)
+        return ArmProcess("sentence_arm", [resolved, str(pairs), name], log, PATIENCE_S)
 
-    for found in contest(start, work, chosen.arms, chosen.rounds, chosen.round_seconds):
-        yield in_samples(found, mean) | {"run_file": (work / "run.yaml").read_text()}
-    print(f"{shape}, {mean:.1f} tokens per pair\n{table(found)}", flush=True)
+    for found in compare_arms(start, work, chosen.arms, chosen.rounds, chosen.round_seconds):
+        yield convert_to_samples(found, mean) | {"run_file": (work / "run.yaml").read_text()}
+    print(f"{shape}, {mean:.1f} tokens per pair\n{format_table(found)}", flush=True)
 
 
 def main() -> None:
@@ -173,7 +173,7 @@ def main() -> None:
     write_pairs(chosen.data / "contrastive", chosen.work / "pairs.jsonl")
     shapes: dict[str, Any] = {}
     for shape in chosen.shapes:
-        for number, found in enumerate(run(chosen, shape), 1):
+        for number, found in enumerate(run_shape(chosen, shape), 1):
             shapes[shape] = found
             if chosen.output:
                 is_last = (shape, number) == (chosen.shapes[-1], chosen.rounds)

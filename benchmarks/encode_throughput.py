@@ -38,7 +38,7 @@ import peers.attention  # noqa: F401  registers attention functions by name
 import torch
 import torch._dynamo
 from measurement import write_measurement
-from peers.kernels import kernels_of, require_fused_attention, summary
+from peers.kernels import record_kernels, require_fused_attention, summarize_kernels
 from transformers import AutoTokenizer, DataCollatorWithFlattening
 
 from neobert.config.schema import ModelConfig, TokenizerConfig
@@ -177,8 +177,8 @@ class Peers:
             if is_compiled and not made:
                 raise RuntimeError("nothing was compiled")
             arm = of_library(model, size)
-            kernels = kernels_of(partial(arm, self.part))
-            self.kernels[name] = summary(kernels)
+            kernels = record_kernels(partial(arm, self.part))
+            self.kernels[name] = summarize_kernels(kernels)
             if self.device == "cuda":
                 # Batches of a part: at least two, so that a layer has as many launches as in training.
                 require_fused_attention(kernels, self.layers)
@@ -266,7 +266,7 @@ def main() -> None:
     encoder.encode(part)
     settings: dict[str, Any] = {
         "kernels": encoder.model.kernels,
-        "own_kernels": summary(kernels_of(lambda: encoder.encode(part))),
+        "own_kernels": summarize_kernels(record_kernels(lambda: encoder.encode(part))),
     }
     log.info("ours is ready after %.0f s: %s", time.perf_counter() - begun_s, encoder.model.kernels)
     peers = Peers(folder, device, part, options.batch_sizes, shape.num_hidden_layers)

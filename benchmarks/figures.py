@@ -36,50 +36,54 @@ SPEED_UP, MAX_S = 2.0, 1.5
 
 def main() -> None:
     FIGURES.mkdir(exist_ok=True)
-    for name, text in figures().items():
+    for name, text in render_figures().items():
         (FIGURES / name).write_text(text, encoding="utf-8")
 
 
-def figures() -> dict[str, str]:
-    """Return the text of each figure by its file name."""
+def render_figures() -> dict[str, str]:
+    """Return the SVG text of each figure by file name."""
     return {
-        "throughput.svg": throughput(rates_of_kernels()),
-        "killed-run.svg": killed_run(measurement("killed-run")["detail"]),
-        "start-up.svg": start_up(starts()),
-        "terminal.svg": terminal(measurement("terminal-recording")["detail"]),
+        "throughput.svg": draw_throughput(kernel_rates()),
+        "killed-run.svg": draw_killed_run(read_measurement("killed-run")["detail"]),
+        "start-up.svg": draw_startup(startup_times()),
+        "terminal.svg": draw_terminal(read_measurement("terminal-recording")["detail"]),
     }
 
 
-def rates_of_kernels() -> dict[str, float]:
+def kernel_rates() -> dict[str, float]:
     """Return the trainer's tokens per second on each set of kernels; torch's modules are the control."""
-    torch, triton = (measurement(f"fused-against-{other}")["detail"]["arms"] for other in ("torch", "triton"))
+    torch, triton = (
+        read_measurement(f"fused-against-{other}")["detail"]["arms"] for other in ("torch", "triton")
+    )
     arms = {"fused": torch["a"], "triton": triton["b"], "torch": torch["b"]}
     return {kernels: arm["tokens_per_second"] for kernels, arm in arms.items()}
 
 
-def starts() -> dict[str, Any]:
-    """Return the measured starts by their label in the figure."""
-    found = measurement("start-up")["detail"]
+def startup_times() -> dict[str, Any]:
+    """Return the measured start-up times by their label in the figure."""
+    found = read_measurement("start-up")["detail"]
     return {"empty": found["empty"], "warm": found["rehearsed_again"], "kept receipt": found["warm"]}
 
 
-def measurement(name: str) -> Any:
+def read_measurement(name: str) -> Any:
     return json.loads((MEASUREMENTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def svg(width: int, height: int, title: str, parts: Iterable[str], font: str = FONT) -> str:
+def svg_document(width: int, height: int, title: str, parts: Iterable[str], font: str = FONT) -> str:
     space = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
     head = f'<svg {space} font-family="{font}" role="img">'
     return "\n".join([head, f"<title>{html.escape(title)}</title>", *parts, "</svg>", ""])
 
 
-def label(x: float, y: float, text: str, *, anchor: str = "start", fill: str = TEXT, size: int = 14) -> str:
+def svg_label(
+    x: float, y: float, text: str, *, anchor: str = "start", fill: str = TEXT, size: int = 14
+) -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     return f'<text {place} fill="{fill}" font-size="{size}">{html.escape(text)}</text>'
 
 
-def throughput(rates: dict[str, float]) -> str:
-    """Draw a bar for the trainer on each set of kernels."""
+def draw_throughput(rates: dict[str, float]) -> str:
+    """Draw one throughput bar per set of kernels."""
     names = {
         "fused": "kernels of the extra fused",
         "triton": "Triton kernels alone",
@@ -87,37 +91,37 @@ def throughput(rates: dict[str, float]) -> str:
     }
     bars = {title: rates[name] for name, title in names.items()}
     title = "Tokens per second in training, by kernels: 250M-parameter encoder, one H200"
-    parts, left, right = [label(0, 18, title, size=15)], 215, 700
+    parts, left, right = [svg_label(0, 18, title, size=15)], 215, 700
     for number, (name, rate) in enumerate(bars.items()):
         y, length = 38 + 38 * number, (right - left) * rate / max(bars.values())
         fill = TEXT if number == len(bars) - 1 else BLUE
         parts.append(f'<rect x="{left}" y="{y}" width="{length:.1f}" height="26" rx="3" fill="{fill}"/>')
-        parts.append(label(left - 10, y + 18, name, anchor="end"))
-        parts.append(label(left + length + 8, y + 18, f"{rate / 1000:.0f}k", size=15))
-    return svg(760, 160, title, parts)
+        parts.append(svg_label(left - 10, y + 18, name, anchor="end"))
+        parts.append(svg_label(left + length + 8, y + 18, f"{rate / 1000:.0f}k", size=15))
+    return svg_document(760, 160, title, parts)
 
 
-def start_up(bars: dict[str, dict[str, Any]]) -> str:
-    """Draw a bar for each launch, with the parts on the way to the first step."""
+def draw_startup(bars: dict[str, dict[str, Any]]) -> str:
+    """Draw one bar per launch, divided into the phases before the first step."""
     title = "Seconds from the command to the first step, by caches: 53M parameters, one GPU"
-    drawn, left, right = [label(0, 18, title, size=15)], 245, 700
+    drawn, left, right = [svg_label(0, 18, title, size=15)], 245, 700
     colours = dict(zip(PARTS, PART_COLOURS, strict=True))
     for part, x in zip(PARTS, (0, 165, 275, 490, 650), strict=True):
         drawn.append(f'<rect x="{x}" y="34" width="12" height="12" rx="2" fill="{colours[part]}"/>')
-        drawn.append(label(x + 17, 45, part, size=12))
+        drawn.append(svg_label(x + 17, 45, part, size=12))
     scale = (right - left) / max(bar["seconds"] for bar in bars.values())
     for number, (name, bar) in enumerate(bars.items()):
         x, y = float(left), 62 + 36 * number
-        drawn.append(label(left - 10, y + 18, name, anchor="end"))
+        drawn.append(svg_label(left - 10, y + 18, name, anchor="end"))
         for part, seconds in bar["parts"].items():
             box = f'x="{x:.1f}" y="{y}" width="{seconds * scale:.1f}" height="26"'
             drawn.append(f'<rect {box} fill="{colours[part]}"/>')
             x += seconds * scale
-        drawn.append(label(x + 8, y + 18, f"{bar['seconds']:.1f}", size=15))
-    return svg(760, 70 + 36 * len(bars), title, drawn)
+        drawn.append(svg_label(x + 8, y + 18, f"{bar['seconds']:.1f}", size=15))
+    return svg_document(760, 70 + 36 * len(bars), title, drawn)
 
 
-def killed_run(detail: dict[str, Any]) -> str:
+def draw_killed_run(detail: dict[str, Any]) -> str:
     """Draw the losses with a cross for each kill and a line to the checkpoint that the run resumed from."""
     losses = detail["losses"]
     left, right, top, bottom = 46, 740, 58, 280
@@ -133,21 +137,24 @@ def killed_run(detail: dict[str, Any]) -> str:
         return f'<polyline points="{shown}" fill="none" stroke="{colour}" stroke-width="1.8"/>'
 
     title = f"One run, {len(detail['kills'])} times SIGKILL: every loss equals that of the run left alone"
-    parts = [label(0, 18, title, size=15)]
+    parts = [svg_label(0, 18, title, size=15)]
     parts.append(
-        label(left, 42, "training loss", fill=BLUE) + label(left + 110, 42, "evaluation loss", fill=GREEN)
+        svg_label(left, 42, "training loss", fill=BLUE)
+        + svg_label(left + 110, 42, "evaluation loss", fill=GREEN)
     )
     parts.append(
-        label(left + 235, 42, "\N{MULTIPLICATION SIGN} killed; the shaded steps were trained again", fill=RED)
+        svg_label(
+            left + 235, 42, "\N{MULTIPLICATION SIGN} killed; the shaded steps were trained again", fill=RED
+        )
     )
     for value in range(int(low) + 1, int(high) + 1):
         y = at(0, value)[1]
         parts.append(f'<path d="M{left} {y:.1f}H{right}" stroke="{FAINT}"/>')
-        parts.append(label(left - 8, y + 5, str(value), anchor="end"))
+        parts.append(svg_label(left - 8, y + 5, str(value), anchor="end"))
     saved = range(0, detail["steps"] + 1, detail["save_steps"])
-    parts += [label(at(step, low)[0], bottom + 20, str(step), anchor="middle") for step in saved]
+    parts += [svg_label(at(step, low)[0], bottom + 20, str(step), anchor="middle") for step in saved]
     parts.append(
-        label(
+        svg_label(
             (left + right) / 2,
             bottom + 40,
             f"step (a checkpoint every {detail['save_steps']})",
@@ -166,11 +173,11 @@ def killed_run(detail: dict[str, Any]) -> str:
     for point in losses["eval/loss"]:
         x, y = at(*point)
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{GREEN}"/>')
-    return svg(760, 330, title, parts)
+    return svg_document(760, 330, title, parts)
 
 
-def terminal(detail: dict[str, Any]) -> str:
-    """Draw a terminal in which each line appears at its time; without animation all are there."""
+def draw_terminal(detail: dict[str, Any]) -> str:
+    """Draw a terminal whose lines appear at their recorded time, or all at once without animation."""
     prompt = "\x1b[32m$\x1b[0m " + detail["shown"]
     lines, at, before = [(0.0, prompt)], 0.8, 0.0
     for seconds, text in detail["lines"]:
@@ -182,12 +189,12 @@ def terminal(detail: dict[str, Any]) -> str:
     parts.append(f'<rect width="960" height="{height}" rx="8" fill="#161b22"/>')
     for number, (delay, text) in enumerate(lines):
         place = f'x="16" y="{28 + 20 * number}" xml:space="preserve" style="animation-delay:{delay:.2f}s"'
-        parts.append(f'<text {place} fill="#e6edf3" font-size="13">{"".join(spans(text))}</text>')
-    return svg(960, height, "A training run that is killed and restarted", parts, MONO)
+        parts.append(f'<text {place} fill="#e6edf3" font-size="13">{"".join(text_spans(text))}</text>')
+    return svg_document(960, height, "A training run that is killed and restarted", parts, MONO)
 
 
-def spans(text: str) -> Iterable[str]:
-    """Yield the parts of a line with their colours, from the codes of a terminal."""
+def text_spans(text: str) -> Iterable[str]:
+    """Convert terminal colour codes in a line to SVG text spans."""
     pieces = STYLE.split(text)
     yield html.escape(pieces[0])
     for codes, piece in zip(pieces[1::2], pieces[2::2], strict=True):

@@ -27,7 +27,7 @@ DOCUMENTS = "documents.jsonl"
 
 
 @dataclass(frozen=True)
-class Size:
+class RunSize:
     """Size of a run. `is_full`: compiled, in bf16; otherwise a dry run for any machine."""
 
     num_layers: int
@@ -37,17 +37,17 @@ class Size:
     is_full: bool
 
 
-FULL = Size(28, 768, 32_768, 5_200_000, is_full=True)
-TINY = Size(2, 128, 1_024, 40_000, is_full=False)
+FULL = RunSize(28, 768, 32_768, 5_200_000, is_full=True)
+TINY = RunSize(2, 128, 1_024, 40_000, is_full=False)
 
 
-def word(index: int) -> str:
-    """Spell a number with four letters."""
+def made_up_word(index: int) -> str:
+    """Return a made-up word of four letters for a number."""
     base = len(LETTERS)
     return "".join(LETTERS[index // base**place % base] for place in range(4))
 
 
-def write_text(work: Path, size: Size) -> None:
+def write_text(work: Path, size: RunSize) -> None:
     """Write tokenizer and documents, unless they exist."""
     work.mkdir(parents=True, exist_ok=True)
     if not (work / "tokenizer.json").exists():
@@ -57,7 +57,9 @@ def write_text(work: Path, size: Size) -> None:
 
 
 def write_tokenizer(path: Path) -> None:
-    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *map(word, range(NUM_WORDS))])}
+    vocabulary = {
+        token: index for index, token in enumerate([*SPECIAL, *map(made_up_word, range(NUM_WORDS))])
+    }
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -69,14 +71,14 @@ def write_tokenizer(path: Path) -> None:
 def write_documents(path: Path, num_tokens: int) -> None:
     """Draw words with a skewed distribution, so that there is something to learn."""
     draw = random.Random(0)
-    words = [word(index) for index in range(NUM_WORDS)]
+    words = [made_up_word(index) for index in range(NUM_WORDS)]
     with path.open("w", encoding="utf-8") as file:
-        for length in lengths(draw, num_tokens):
+        for length in document_lengths(draw, num_tokens):
             chosen = (words[int(NUM_WORDS * draw.random() ** 3)] for _ in range(length - NUM_MARKERS))
             file.write(json.dumps({"text": " ".join(chosen)}) + "\n")
 
 
-def lengths(draw: random.Random, num_tokens: int) -> Iterator[int]:
+def document_lengths(draw: random.Random, num_tokens: int) -> Iterator[int]:
     """Yield lengths of documents, markers included, until they sum to `num_tokens`."""
     while num_tokens > 0:
         drawn = round(math.exp(draw.gauss(math.log(150), 0.86)))
@@ -85,13 +87,13 @@ def lengths(draw: random.Random, num_tokens: int) -> Iterator[int]:
         num_tokens -= length
 
 
-def run_config(work: Path, run_dir: Path, size: Size = FULL, *, steps: int, **model: Any) -> RunConfig:
+def run_config(work: Path, run_dir: Path, size: RunSize = FULL, *, steps: int, **model: Any) -> RunConfig:
     """Configure a run on the documents of `work`; `model` sets kernels and other keys that differ."""
     return from_dict(run_keys(work, run_dir, size, steps=steps, **model))
 
 
-def run_keys(work: Path, run_dir: Path, size: Size, *, steps: int, **model: Any) -> dict[str, Any]:
-    """Return the keys of a run that are not the defaults. Arguments as for `run_config`."""
+def run_keys(work: Path, run_dir: Path, size: RunSize, *, steps: int, **model: Any) -> dict[str, Any]:
+    """Return the config keys that differ from the defaults; arguments as for `run_config`."""
     shape = {"num_hidden_layers": size.num_layers, "hidden_size": size.hidden_size}
     shape |= {"num_attention_heads": size.hidden_size // 64, "intermediate_size": 4 * size.hidden_size}
     return {

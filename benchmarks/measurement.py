@@ -39,7 +39,7 @@ def write_measurement(
     *,
     is_complete: bool = True,
 ) -> dict[str, Any]:
-    """Write a figure to METRIC.json, named by the file; None where it could not be measured.
+    """Write a figure to `path`, named after its metric; a `value` of None: it could not be measured.
 
     A benchmark of several rounds writes after each, with `is_complete` false until the last: a run that a
     time limit ends keeps its finished rounds.
@@ -50,9 +50,9 @@ def write_measurement(
         "unit": unit,
         "target": target,
         "device": device_name(),
-        "versions": versions(),
-        "commit": commit(),
-        "command": command(),
+        "versions": package_versions(),
+        "commit": git_commit(),
+        "command": command_line(),
         "date": time.strftime("%Y-%m-%d"),
         "detail": detail,
     }
@@ -65,12 +65,12 @@ def write_measurement(
     return measurement
 
 
-def command() -> str:
-    """Return the command line as typed in the repository, without paths of the machine."""
-    return shlex.join(["python", *map(without_machine, sys.argv)])
+def command_line() -> str:
+    """Return the command line as typed in the repository, without machine-specific paths."""
+    return shlex.join(["python", *map(strip_machine_path, sys.argv)])
 
 
-def without_machine(word: str) -> str:
+def strip_machine_path(word: str) -> str:
     path, root = Path(word), Path(__file__).resolve().parents[1]
     if not path.is_absolute():
         return word
@@ -81,7 +81,7 @@ def device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} CPU cores"
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return the versions of Python and of the installed packages that affect measurements."""
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
     for package in PACKAGES:
@@ -105,8 +105,8 @@ def gpu_versions() -> dict[str, str]:
     }
 
 
-def commit() -> str:
-    """Return the measured commit; for a copy without git, from the environment."""
+def git_commit() -> str:
+    """Return the measured commit from git, or from the environment for a copy without git."""
     if named := os.environ.get(COMMIT_ENV):
         return named
     folder = Path(__file__).parent

@@ -30,7 +30,7 @@ def main() -> int:
             "--help": [*launcher, "--help"],
             "lint": [*launcher, "lint", str(file)],
         }
-        turns = taking_turns(commands, Path(folder, "bytecode"))
+        turns = measure_in_turns(commands, Path(folder, "bytecode"))
         measured = {name: statistics.median(times) for name, times in turns.items()}
     ratios = {name: measured[name] / measured[BARE] for name in BARS}
     for name, ratio in ratios.items():
@@ -40,7 +40,7 @@ def main() -> int:
     return int(any(ratios[name] > bar for name, bar in BARS.items()))
 
 
-def taking_turns(
+def measure_in_turns(
     commands: dict[str, list[str]], bytecode: Path, turns: int = TURNS
 ) -> dict[str, list[float]]:
     """Return the processor seconds of each command in each turn; a first turn fills the caches."""
@@ -48,13 +48,13 @@ def taking_turns(
     taken: dict[str, list[float]] = {name: [] for name in commands}
     for turn in range(turns + 1):
         for name, arguments in commands.items():
-            seconds = processor_s([sys.executable, *arguments], environment)
+            seconds = measure_processor_s([sys.executable, *arguments], environment)
             if turn:
                 taken[name].append(seconds)
     return taken
 
 
-def processor_s(command: list[str], environment: dict[str, str]) -> float:
+def measure_processor_s(command: list[str], environment: dict[str, str]) -> float:
     """Return user and system time of a child that prints nothing. Raises RuntimeError if the child fails."""
     null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)]
     pid = os.posix_spawn(command[0], command, environment, file_actions=null)

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from measurement import write_measurement
-from peers.turn_taking import Child
+from peers.turn_taking import ArmProcess
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
@@ -166,7 +166,7 @@ def time_to_loss(published: dict[str, Any], ours_s: float, theirs_s: float, opti
     }
 
 
-def warmed(children: dict[str, Child]) -> dict[str, Any]:
+def warmed(children: dict[str, ArmProcess]) -> dict[str, Any]:
     """Compile all at the same time, and profile a step of each."""
     for child in children.values():
         child.send(8)
@@ -211,16 +211,16 @@ def main() -> None:
     (work / "size.json").write_text(json.dumps({"layers": layers, "hidden": hidden, "rows": rows}))
     print(f"text after {time.perf_counter() - begun_s:.0f} s: {text}", flush=True)
     with ExitStack() as stack:
-        children: dict[str, Child] = {}
+        children: dict[str, ArmProcess] = {}
         logs = {}
         for name in [*(f"ours, {kernels}" for kernels in chosen.kernels), *PEERS]:
             logs[name] = work / f"{name.replace(', ', '-')}.log"
             with logs[name].open("w") as log:
                 if name in PEERS:
-                    child = Child("full_rows_arm", [str(work), PEERS[name]], log)
+                    child = ArmProcess("full_rows_arm", [str(work), PEERS[name]], log)
                 else:
                     path = write_config(work, size, published, name.removeprefix("ours, "))
-                    child = Child("own_arm", [str(path)], log)
+                    child = ArmProcess("own_arm", [str(path)], log)
             children[name] = stack.enter_context(closing(child))
         notes = warmed(children)
         for name, note in notes.items():

@@ -40,10 +40,10 @@ CALM = 1e-4
 """Learning rate, reached in the first fifth of the steps."""
 
 
-def train(
+def train_commit(
     root: Path, run_file: Path, run_dir: Path, keys: Sequence[str], limit_s: float
 ) -> list[dict[str, Any]]:
-    """Train by the command line of a checkout; return the rows. `keys`: each `--SECTION.KEY=VALUE`."""
+    """Train with one checkout's command line; return its metrics rows. `keys`: `--SECTION.KEY=VALUE`."""
     shutil.rmtree(run_dir, ignore_errors=True)
     command = [sys.executable, "-m", "launcher", "train", str(run_file), "--unguarded", REASON]
     command += [f"--trainer.output_dir={run_dir}", *keys]
@@ -62,7 +62,7 @@ def train(
     return [row for row in map(json.loads, lines) if TRAIN_LOSS in row]
 
 
-def rate(runs: Sequence[Sequence[Mapping[str, Any]]]) -> float:
+def median_rate(runs: Sequence[Sequence[Mapping[str, Any]]]) -> float:
     """Return the median rate over the steps of all runs, excluding their first steps."""
     return median(row[PACE] for rows in runs for row in rows if row["step"] > WARM)
 
@@ -100,13 +100,15 @@ def main() -> None:
             distributed = {"nproc_per_node": ranks[side], "mode": chosen.mode}
             run_file = work / f"{side}.json"
             run_file.write_text(json.dumps(values | {"distributed": distributed}), encoding="utf-8")
-            sides[side].append(train(roots[side], run_file, work / f"{side}-{number}", keys, chosen.limit))
-        rates = {side: rate(runs) / ranks[side] for side, runs in sides.items()}
+            sides[side].append(
+                train_commit(roots[side], run_file, work / f"{side}-{number}", keys, chosen.limit)
+            )
+        rates = {side: median_rate(runs) / ranks[side] for side, runs in sides.items()}
         found = {
             "ranks": ranks,
             "rates": rates,
             "rates_of_runs": {
-                side: [rate([rows]) / ranks[side] for rows in runs] for side, runs in sides.items()
+                side: [median_rate([rows]) / ranks[side] for rows in runs] for side, runs in sides.items()
             },
             "losses_apart": largest_difference(sides["new"][-1], sides["old"][-1]),
             "losses_of_first_and_last_new": largest_difference(sides["new"][-1], sides["new"][0]),

@@ -15,8 +15,8 @@ from typing import Any
 from neobert.atomic_write import write_atomically
 from neobert.config.canonical import flatten, sha256
 from neobert.errors import ProjectError
-from neobert.plugins.changes import files_in
-from neobert.runfiles.typed_json import read_as
+from neobert.plugins.changes import file_digests
+from neobert.runfiles.typed_json import parse_as
 
 SCHEMA_VERSION = 3
 FILE_NAME = "receipt.json"
@@ -161,7 +161,7 @@ def explain_changes(receipt: Receipt, present: Receipt) -> tuple[str, ...]:
 def _keys_by_plugin_file(keys: dict[str, Any]) -> dict[str, Any]:
     """Return flat keys with an entry for each file of plug-ins in place of their list."""
     code = keys.pop(PLUGIN_CODE, ())
-    return keys | {f"{PLUGIN_CODE} {name}": value for name, value in files_in(code).items()}
+    return keys | {f"{PLUGIN_CODE} {name}": value for name, value in file_digests(code).items()}
 
 
 def _changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -200,7 +200,7 @@ def _parse_receipt(content: Any) -> Receipt:
     if content != with_digest(content):
         raise ValueError("it was edited after it was issued: its digest does not match")
     del content[SEAL]
-    receipt = read_as(Receipt, content)
+    receipt = parse_as(Receipt, content)
     for name in ("created_utc", "expires_utc", *(("measured_utc",) if receipt.measured_utc else ())):
         if datetime.fromisoformat(getattr(receipt, name)).tzinfo is None:
             raise ValueError(f"{name} has no time zone")

@@ -23,7 +23,7 @@ from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, Pro
 from neobert.gc_policy import collect_rarely
 from neobert.receipt import FILE_NAME, read_receipt, require_receipt, utc_now
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
-from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, NEVER, NEWEST, dump_on_request, stacks_path
+from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, NEVER, NEWEST, dump_stacks_on_signal, stacks_path
 from neobert.training.loop.signals import Signals
 
 log = logging.getLogger("neobert.train")
@@ -65,7 +65,7 @@ def train(arguments: list[str], signals: Signals) -> int:
     is_again = AGAIN in arguments
     require_launched(path.parent / FILE_NAME, config, is_again=is_again)
     log.info("neobert-launch %s, config %s", __version__, digest(config)[:12])
-    dump_on_request(stacks_path(path.parent, int(os.environ.get("RANK", "0"))))
+    dump_stacks_on_signal(stacks_path(path.parent, int(os.environ.get("RANK", "0"))))
     if is_again:
         config = resume_own_run(config, path.parent)
 

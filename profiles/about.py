@@ -42,7 +42,7 @@ class Expectations(ConfigSection):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class About(ConfigSection):
+class ProfileAbout(ConfigSection):
     """The `about:` section of a profile file."""
 
     name: NonEmpty
@@ -56,4 +56,4 @@ class About(ConfigSection):
 class ProfileHead(ConfigSection):
     """Sections of a profile file that a run file does not have."""
 
-    about: About
+    about: ProfileAbout

@@ -1,4 +1,4 @@
-"""Values that a run began with, where a later version of a shipped profile or a default has others."""
+"""Recorded values of a run, kept when a later version changes a shipped profile or a default."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLUGINS = "plugins."
 RUN: Final = "run"
 
 
-class Begun(NamedTuple):
+class RecordedRun(NamedTuple):
     """Record of a run directory, as its last launch wrote it.
 
     Attributes:
@@ -36,24 +36,24 @@ class Begun(NamedTuple):
     origins: Mapping[str, Any]
 
 
-def with_values_begun_with(
-    layers: Sequence[Document], resolution: Resolution, begun: Begun
+def with_recorded_values(
+    layers: Sequence[Document], resolution: Resolution, begun: RecordedRun
 ) -> tuple[Document, ...] | None:
-    """Return the layers with the values that the run began with, above those of the shipped profiles.
+    """Insert the recorded values of a run above the layers of the shipped profiles.
 
-    Only values that neither the record nor `resolution` has from the user are taken. None if none differs, or
-    if the record is of another profile.
+    Only values that the user set neither in the recorded run nor in `resolution` are inserted. Returns None
+    if no value differs, or if the recorded run has another profile.
     """
     if begun.config.get(PROFILE) != resolution.config.profile:
         return None
-    differing = dict(_differing(begun, resolution))
+    differing = dict(_differing_values(begun, resolution))
     if not differing:
         return None
     shipped = sum(is_shipped(layer.file) for layer in layers if layer.kind == "profile")
-    return (*layers[:shipped], _document(layers[:shipped], differing, begun.file), *layers[shipped:])
+    return (*layers[:shipped], _build_document(layers[:shipped], differing, begun.file), *layers[shipped:])
 
 
-def _differing(begun: Begun, resolution: Resolution) -> Iterator[tuple[str, Any]]:
+def _differing_values(begun: RecordedRun, resolution: Resolution) -> Iterator[tuple[str, Any]]:
     current, saved = flatten(to_dict(resolution.config)), {**DEFAULTS, **flatten(begun.config)}
     other_types = _sections_of_another_type(saved, current)
     replaced = set(_replaced_by_user(saved, begun.origins))
@@ -92,7 +92,7 @@ def _is_shipped_now(origin: Origin) -> bool:
 
 
 def _was_set_by_user(origin: object) -> bool:
-    """Return whether a recorded origin is a file or an argument of the user, or not readable.
+    """Return whether a recorded origin is a user's file or argument; True for an unreadable origin.
 
     The shipped profiles may have been in another folder then. A key without an origin did not exist.
     """
@@ -109,8 +109,8 @@ def _shipped_files() -> frozenset[tuple[str, ...]]:
     return frozenset(path.parts[-2:] for path in SHIPPED.glob("*/*.yaml"))
 
 
-def _document(shipped: Sequence[Document], values: Mapping[str, Any], file: str) -> Document:
-    """Return the values on top of those of the shipped profiles, none of which they replace by being set."""
+def _build_document(shipped: Sequence[Document], values: Mapping[str, Any], file: str) -> Document:
+    """Build the document of recorded values that is layered over the shipped profiles."""
     origin, flaws, tree = Origin(RUN, file), list[Flaw](), dict[str, Any]()
     for key, value in values.items():
         section, _, name = key.rpartition(".")

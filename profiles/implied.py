@@ -1,4 +1,4 @@
-"""Values that follow from other keys, where neither a file nor an argument states them."""
+"""Values derived from other keys, unless a file or an argument sets them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from profiles.begun import RUN
 STATED = (*GIVEN, RUN)
 CADENCE = ("eval_steps", "save_steps")
 EVALUATIONS = 4
-"""Of a run that is too short for two at the cadence of its profile, and keeps its best checkpoint."""
+"""Evaluations of a run with a best checkpoint that is too short for two at its profile's interval."""
 
 
-def with_implied(layers: Sequence[Document], overrides: Sequence[Override]) -> tuple[Document, ...]:
-    """Return the layers, and on top of them the values that their keys and the overrides imply."""
+def with_implied_values(layers: Sequence[Document], overrides: Sequence[Override]) -> tuple[Document, ...]:
+    """Append a layer with the values that the layers and overrides imply."""
     documents = [*layers, *map(override_layer, overrides)]
     root = reduce(lay_over, (document.root for document in documents), EMPTY)
     root, _ = substitute(root, references_in(root))
-    implied = {**_of_whole_texts(root), **_of_short_run(root)}
+    implied = {**_values_for_whole_texts(root), **_values_for_short_run(root)}
     return (*layers, Document.from_mapping(implied)) if implied else tuple(layers)
 
 
-def _of_whole_texts(root: Node) -> Mapping[str, Any]:
-    """Return that long texts are truncated, if the task cannot split them."""
+def _values_for_whole_texts(root: Node) -> Mapping[str, Any]:
+    """Set dataset.long_documents to truncate for tasks that cannot split texts."""
     task = find(root, ("task",))
     spec = SPECS.get(task.value) if task is not None and isinstance(task.value, str) else None
     if spec is None or not spec.keeps_whole or find(root, ("dataset", "long_documents")) is not None:
@@ -41,11 +41,16 @@ def _of_whole_texts(root: Node) -> Mapping[str, Any]:
     return {"dataset": {"long_documents": "truncate"}}
 
 
-def _of_short_run(root: Node) -> Mapping[str, Any]:
-    """Return the cadence of a short run with a best checkpoint, whose length a file or an argument states."""
+def _values_for_short_run(root: Node) -> Mapping[str, Any]:
+    """Set save and evaluation intervals for a short run with a best checkpoint, if the user set max_steps."""
     names = ("metric_for_best_model", "max_steps", *CADENCE)
     metric, steps, *cadence = (find(root, ("trainer", name)) for name in names)
-    if metric is None or metric.value is None or not _is_stated(steps) or any(map(_is_stated, cadence)):
+    if (
+        metric is None
+        or metric.value is None
+        or not _is_set_by_user(steps)
+        or any(map(_is_set_by_user, cadence))
+    ):
         return {}
     of_profile = RunConfig().trainer.eval_steps if cadence[0] is None else cadence[0].value
     if not isinstance(steps.value, int) or not isinstance(of_profile, int):
@@ -55,5 +60,5 @@ def _of_short_run(root: Node) -> Mapping[str, Any]:
     return {"trainer": dict.fromkeys(CADENCE, math.ceil(steps.value / EVALUATIONS))}
 
 
-def _is_stated(node: Node | None) -> TypeGuard[Node]:
+def _is_set_by_user(node: Node | None) -> TypeGuard[Node]:
     return node is not None and node.origin.kind in STATED

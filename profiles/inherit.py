@@ -37,8 +37,8 @@ def profile_files() -> dict[str, Path]:
     for path in (*_shipped_files(SHIPPED), *_user_files()):
         first = files.setdefault(path.stem, path)
         if first is not path and first.resolve() != path.resolve():
-            message = f"profile name {path.stem} is already used by {shown(first)}"
-            raise identity_error(message, "rename the file and its about.name", shown(path))
+            message = f"profile name {path.stem} is already used by {display_path(first)}"
+            raise identity_error(message, "rename the file and its about.name", display_path(path))
     return files
 
 
@@ -69,10 +69,10 @@ def find_profile(name: str, place: str = "") -> Path:
     if name in files:
         return files[name]
     public = sorted(known for known in files if not known.startswith("_"))
-    raise identity_error(f"unknown profile {name!r}", _suggestion(name, public, place), place)
+    raise identity_error(f"unknown profile {name!r}", _profile_hint(name, public, place), place)
 
 
-def _suggestion(name: str, public: list[str], place: str) -> str:
+def _profile_hint(name: str, public: list[str], place: str) -> str:
     if place == OPTION and Path(name).is_file():
         return f"{name} is a file: use --config {name}"
     if near := closest_name(name, public):
@@ -90,41 +90,41 @@ def load_layers(path: Path) -> Layers:
     names: list[str] = []
     file: Path | None = path
     while file is not None:
-        document = load_document(shown(file), "profile")
+        document = load_document(display_path(file), "profile")
         names.append(file.stem)
         if file.stem in names[:-1]:
             circle = " -> ".join(names[names.index(file.stem) :])
             message = f"circular inheritance of profiles: {circle}"
-            raise identity_error(message, "change `extends:` in one profile", _place_of_base(chain[-1]))
+            raise identity_error(message, "change `extends:` in one profile", _base_position(chain[-1]))
         chain.append(document)
-        file = _base_of(document)
-    stripped = tuple(without(document, (ABOUT, EXTENDS)) for document in reversed(chain))
+        file = _base_profile_file(document)
+    stripped = tuple(without_keys(document, (ABOUT, EXTENDS)) for document in reversed(chain))
     return Layers(chain[0], stripped, tuple(document.file for document in chain))
 
 
-def _base_of(document: Document) -> Path | None:
-    node = entries(document).get(EXTENDS)
+def _base_profile_file(document: Document) -> Path | None:
+    node = top_level_entries(document).get(EXTENDS)
     if node is None:
         return None
-    place = _place_of_base(document)
+    place = _base_position(document)
     if not isinstance(node.value, str):
         raise identity_error("extends must be the name of one profile", "write extends: NAME", place)
     return find_profile(node.value, place)
 
 
-def _place_of_base(document: Document) -> str:
-    origin = entries(document)[EXTENDS].origin
+def _base_position(document: Document) -> str:
+    origin = top_level_entries(document)[EXTENDS].origin
     return f"{document.file}:{origin.line}:{origin.column}"
 
 
-def entries(document: Document) -> dict[str, Node]:
-    """Return the top-level keys of a document."""
+def top_level_entries(document: Document) -> dict[str, Node]:
+    """Return the top-level keys of a document with their nodes."""
     return document.root.value if isinstance(document.root.value, dict) else {}
 
 
 def is_profile(document: Document) -> bool:
     """Return whether a file is a profile, not a run file."""
-    return ABOUT in entries(document) or EXTENDS in entries(document)
+    return ABOUT in top_level_entries(document) or EXTENDS in top_level_entries(document)
 
 
 def named_profile(documents: Sequence[Document], name: str | None) -> tuple[str | None, str]:
@@ -134,7 +134,7 @@ def named_profile(documents: Sequence[Document], name: str | None) -> tuple[str 
     """
     place = OPTION
     for document in documents:
-        node = entries(document).get(PROFILE)
+        node = top_level_entries(document).get(PROFILE)
         if node is None or not isinstance(node.value, str):
             continue
         here = f"{document.file}:{node.origin.line}:{node.origin.column}"
@@ -150,25 +150,25 @@ def without_null_profile(document: Document) -> Document:
 
     Configs written by runs without a profile contain this line.
     """
-    node = entries(document).get(PROFILE)
-    return document if node is None or node.value is not None else without(document, (PROFILE,))
+    node = top_level_entries(document).get(PROFILE)
+    return document if node is None or node.value is not None else without_keys(document, (PROFILE,))
 
 
 def with_profile_name(layers: Layers, name: str) -> Document:
     """Return a document that sets `profile:`, located at the profile's about section."""
-    key = entries(layers.about)[ABOUT].key
+    key = top_level_entries(layers.about)[ABOUT].key
     origin = Origin("profile", layers.about.file, key.line, key.column)
     root = Node({PROFILE: Node(name, origin, origin)}, origin, origin)
     return replace(layers.about, root=root, flaws=())
 
 
-def without(document: Document, names: tuple[str, ...]) -> Document:
+def without_keys(document: Document, names: tuple[str, ...]) -> Document:
     """Return the document without some top-level keys."""
-    kept = {name: node for name, node in entries(document).items() if name not in names}
+    kept = {name: node for name, node in top_level_entries(document).items() if name not in names}
     return replace(document, root=Node(kept, document.root.origin, document.root.key))
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return a path, relative to the current directory if it is in that directory."""
     try:
         return str(path.relative_to(Path.cwd()))
@@ -188,9 +188,9 @@ def read_pins() -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise _damaged(f"{error}") from None
+        raise _damaged_pins_error(f"{error}") from None
     if not isinstance(pins, dict) or not all(isinstance(digest, str) for digest in pins.values()):
-        raise _damaged("not a mapping of names to hashes")
+        raise _damaged_pins_error("not a mapping of names to hashes")
     return pins
 
 
@@ -199,7 +199,7 @@ def write_pins(pins: dict[str, str]) -> None:
     LOCK.write_text(json.dumps(pins, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _damaged(reason: str) -> ProjectError:
+def _damaged_pins_error(reason: str) -> ProjectError:
     return ProjectError(
         code="CFG005",
         message=f"profiles.lock cannot be read: {reason}",

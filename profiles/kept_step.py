@@ -1,4 +1,4 @@
-"""Key `trainer.keep_step`: the microbatches of a step stay when arguments set the number of ranks.
+"""Key `trainer.keep_step`: keep the microbatches per step when arguments change the number of ranks.
 
 All processes are data-parallel ranks, each of which reads `gradient_accumulation_steps` microbatches in a
 step. Microbatch and sample do not depend on the rank that reads them, so on other ranks the accumulation
@@ -30,9 +30,9 @@ DEFAULTS = flatten(to_dict(RunConfig()))
 
 
 def accumulation_for(step: int, nproc_per_node: int, nnodes: int) -> int:
-    """Return the microbatches of each rank in a step of `step` microbatches.
+    """Return the microbatches per rank for `step` microbatches in a step.
 
-    Raises ProjectError with the numbers that are possible if the ranks do not divide the step.
+    Raises ProjectError with the possible numbers of ranks if the ranks do not divide `step`.
     """
     accumulation, rest = divmod(step, nproc_per_node * nnodes)
     if not rest:
@@ -52,16 +52,19 @@ def divisors(number: int) -> list[int]:
 
 
 def with_kept_step(layers: Sequence[Document], overrides: Sequence[Override]) -> tuple[Override, ...]:
-    """Return the overrides, and with `keep_step` the accumulation for the ranks that they set.
+    """Return the overrides; with `keep_step`, add the gradient accumulation for the ranks that they set.
 
-    The step is that of the files and of the other overrides. Other values than counts are left to the schema.
+    The step is that of the files and of the other overrides. Invalid counts are left to the schema.
     Raises ProjectError if the ranks do not divide the step, or if a batch-size warm-up counts by rank.
     """
     ranks = [each for each in overrides if each.path in RANKS]
     if not ranks:
         return tuple(overrides)
-    stated = _values(layers, [each for each in overrides if each.path not in RANKS])
-    step, given = _counts(stated, FACTORS), _counts(_values(layers, overrides), RANKS)
+    stated = _resolved_values(layers, [each for each in overrides if each.path not in RANKS])
+    step, given = (
+        _positive_counts(stated, FACTORS),
+        _positive_counts(_resolved_values(layers, overrides), RANKS),
+    )
     if stated[KEEPS] is not True or not (step and given):
         return tuple(overrides)
     accumulation = accumulation_for(prod(step), *given)
@@ -72,7 +75,7 @@ def with_kept_step(layers: Sequence[Document], overrides: Sequence[Override]) ->
     return (*overrides, ranks[-1]._replace(path=ACCUMULATION, text=str(accumulation)))
 
 
-def _values(layers: Sequence[Document], overrides: Sequence[Override]) -> dict[str, object]:
+def _resolved_values(layers: Sequence[Document], overrides: Sequence[Override]) -> dict[str, object]:
     """Return the values of the keys that determine the step."""
     documents = [*layers, *map(override_layer, overrides)]
     root = reduce(lay_over, (document.root for document in documents), EMPTY)
@@ -81,7 +84,7 @@ def _values(layers: Sequence[Document], overrides: Sequence[Override]) -> dict[s
     return {key: DEFAULTS[key] if node is None else node.value for key, node in found.items()}
 
 
-def _counts(values: Mapping[str, object], keys: Sequence[str]) -> list[int]:
-    """Return the values of the keys; an empty list if one is not a count."""
+def _positive_counts(values: Mapping[str, object], keys: Sequence[str]) -> list[int]:
+    """Return the values of these keys; an empty list if a value is not a positive integer."""
     counts = [value for key in keys if isinstance(value := values[key], int) and value > 0]
     return counts if len(counts) == len(keys) else []

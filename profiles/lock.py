@@ -7,13 +7,13 @@ import sys
 
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, ProjectError
 from profiles.inherit import SHIPPED, profile_files, read_pins, write_pins
-from profiles.registry import digest_of
+from profiles.registry import profile_digest
 
 
 def shipped_hashes() -> dict[str, str]:
     """Return a mapping from names of the shipped profiles to their hashes."""
     shipped = [name for name, path in profile_files().items() if path.is_relative_to(SHIPPED)]
-    return {name: digest_of(name) for name in sorted(shipped) if not name.startswith("_")}
+    return {name: profile_digest(name) for name in sorted(shipped) if not name.startswith("_")}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,18 +26,18 @@ def main(arguments: list[str] | None = None) -> int:
     mode.add_argument("--write", action="store_true", help="write the current hashes")
     options = parser.parse_args(arguments)
     try:
-        return _write() if options.write else _check()
+        return _write_hashes() if options.write else _check_hashes()
     except ProjectError as error:
         print(error)
         return error.exit_code
 
 
-def _write() -> int:
+def _write_hashes() -> int:
     write_pins(shipped_hashes())
     return EXIT_OK
 
 
-def _check() -> int:
+def _check_hashes() -> int:
     current, locked = shipped_hashes(), read_pins()
     changed = sorted(name for name in current.keys() | locked.keys() if current.get(name) != locked.get(name))
     if changed:

@@ -16,7 +16,7 @@ from neobert.config.nodes import Node, find
 from neobert.config.overrides import Override, override_layer
 from neobert.config.resolution import EMPTY
 from neobert.config.schema import RunConfig
-from profiles.inherit import entries, identity_error, without
+from profiles.inherit import identity_error, top_level_entries, without_keys
 
 PRETRAINING = "pretraining"
 OWN = {
@@ -27,40 +27,40 @@ OWN = {
 
 
 def with_recipe(documents: Sequence[Document], overrides: Sequence[Override] = ()) -> tuple[Document, ...]:
-    """Return the documents, each section `pretraining` as a document after its profile if it applies.
+    """Expand each applicable section `pretraining` to a document after its profile.
 
     Raises ProjectError if a section is not a mapping.
     """
-    if not any(map(_section, documents)):
+    if not any(map(_recipe_node, documents)):
         return tuple(documents)
     plain = without_recipe(documents)
     layers = [*plain, *map(override_layer, overrides)]
     root = reduce(lay_over, (layer.root for layer in layers), EMPTY)
     found = {path: node.value for path in OWN if (node := find(root, path)) is not None}
     is_off = without_null(overrides) != tuple(overrides)
-    return plain if is_off or OWN | found != OWN else tuple(_expanded(documents))
+    return plain if is_off or OWN | found != OWN else tuple(_expand_recipes(documents))
 
 
 def without_recipe(documents: Sequence[Document]) -> tuple[Document, ...]:
     """Return the documents without their section `pretraining`."""
-    return tuple(without(each, (PRETRAINING,)) if _section(each) else each for each in documents)
+    return tuple(without_keys(each, (PRETRAINING,)) if _recipe_node(each) else each for each in documents)
 
 
 def without_null(overrides: Sequence[Override]) -> tuple[Override, ...]:
     """Return the overrides without `pretraining=null`."""
-    return tuple(each for each in overrides if _section(override_layer(each)) is None)
+    return tuple(each for each in overrides if _recipe_node(override_layer(each)) is None)
 
 
-def _section(document: Document) -> Node | None:
+def _recipe_node(document: Document) -> Node | None:
     """Return the section `pretraining`, which run files and arguments can only set to null."""
-    node = entries(document).get(PRETRAINING)
+    node = top_level_entries(document).get(PRETRAINING)
     is_allowed = node is not None and (document.kind == "profile" or node.value is None)
     return node if is_allowed else None
 
 
-def _expanded(documents: Sequence[Document]) -> Iterator[Document]:
-    """Yield each document, and its recipe unless a later document sets `pretraining: null`."""
-    sections = list(map(_section, documents))
+def _expand_recipes(documents: Sequence[Document]) -> Iterator[Document]:
+    """Yield each document, followed by its recipe unless a later document sets `pretraining: null`."""
+    sections = list(map(_recipe_node, documents))
     nulls = [index for index, node in enumerate(sections) if node is not None and node.value is None]
     without_sections = without_recipe(documents)
     for index, (document, plain, node) in enumerate(zip(documents, without_sections, sections, strict=True)):

@@ -16,14 +16,14 @@ from neobert.config.resolution import Resolution, build, collect_sources, resolv
 from neobert.config.schema import RunConfig
 from neobert.config.variables import References
 from neobert.tasks.specs import sections_read
-from profiles.about import About, Expectations, Kind, ProfileHead, Requirements
-from profiles.begun import Begun, changed_keys, with_values_begun_with
-from profiles.implied import with_implied
+from profiles.about import Expectations, Kind, ProfileAbout, ProfileHead, Requirements
+from profiles.begun import RecordedRun, changed_keys, with_recorded_values
+from profiles.implied import with_implied_values
 from profiles.inherit import (
     ABOUT,
     PROFILE,
     Layers,
-    entries,
+    display_path,
     find_profile,
     identity_error,
     is_profile,
@@ -32,7 +32,7 @@ from profiles.inherit import (
     named_profile,
     profile_files,
     read_pins,
-    shown,
+    top_level_entries,
     with_profile_name,
     without_null_profile,
 )
@@ -40,14 +40,14 @@ from profiles.kept_step import with_kept_step
 from profiles.recipe import with_recipe, without_null, without_recipe
 
 __all__ = [
-    "Begun",
     "Expectations",
     "Profile",
+    "RecordedRun",
     "Requirements",
     "ResolvedRun",
-    "digest_of",
     "list_profiles",
     "load_profile",
+    "profile_digest",
     "resolve_readable",
     "resolve_run",
 ]
@@ -88,7 +88,7 @@ class ResolvedRun:
         digest: SHA-256 of the canonical configuration.
         source_file: last run file, otherwise the profile's file; empty without either.
         references: dotted key to the variables in its value.
-        begun_with: keys with a value that the run began with, instead of today's default or profile.
+        begun_with: keys with a recorded value of the run, which differs from the current default or profile.
     """
 
     config: RunConfig
@@ -112,7 +112,7 @@ class ResolvedRun:
 
     @property
     def device(self) -> Literal["cpu", "cuda"] | None:
-        """Device type that the profile requires; None without a profile."""
+        """Return the device type that the profile requires; None without a profile."""
         return None if self.profile is None else self.profile.requires.device
 
     def origin(self, path: str) -> Origin:
@@ -139,20 +139,20 @@ def list_profiles() -> tuple[str, ...]:
 
 def load_profile(name: str) -> Profile:
     """Load a profile by name. Raises ProjectError (unknown, circular) and ConfigError (bad content)."""
-    return _loaded(find_profile(name))[0]
+    return _load_profile_file(find_profile(name))[0]
 
 
-def digest_of(name: str) -> str:
+def profile_digest(name: str) -> str:
     """Return the hash of a profile's current files, ignoring the lock. Raises like `load_profile`."""
-    about, _, resolution, otherwise = _read(load_layers(find_profile(name)))
-    return _digest(about, resolution.config, otherwise)
+    about, _, resolution, otherwise = _read_profile(load_layers(find_profile(name)))
+    return _profile_content_digest(about, resolution.config, otherwise)
 
 
 def resolve_run(
     profile: str | None,
     files: Sequence[str | Path] = (),
     overrides: Sequence[str] = (),
-    begun: Begun | None = None,
+    begun: RecordedRun | None = None,
 ) -> ResolvedRun:
     """Resolve a run: its profile, the run files from left to right, then the overrides.
 
@@ -167,12 +167,12 @@ def resolve_run(
         return _run_of_profile_file(profile, documents, parsed, begun)
     name, place = named_profile(documents, profile)
     if name is None:
-        return _run(None, (), documents, parsed, begun)
-    base_profile, base = _loaded(find_profile(name, place))
+        return _resolve_with_profile(None, (), documents, parsed, begun)
+    base_profile, base = _load_profile_file(find_profile(name, place))
     if base_profile.kind == "base":
         hint = f"write a profile that extends: {name}"
         raise identity_error(f"{name} is a base for other profiles and cannot be run", hint, place)
-    return _run(base_profile, base, documents, parsed, begun)
+    return _resolve_with_profile(base_profile, base, documents, parsed, begun)
 
 
 def resolve_readable(
@@ -187,52 +187,52 @@ def resolve_readable(
     if any(map(is_profile, documents)):
         return None
     name, place = named_profile(documents, profile)
-    base_profile, base = _loaded(find_profile(name, place)) if name else (None, ())
+    base_profile, base = _load_profile_file(find_profile(name, place)) if name else (None, ())
     parsed = parse_overrides(overrides)
     layers = with_recipe([*base, *documents], parsed)
     resolution = resolve_accepted_values(layers, without_null(parsed))
-    return None if resolution is None else _resolved(resolution, base_profile, documents, parsed)
+    return None if resolution is None else _build_resolved_run(resolution, base_profile, documents, parsed)
 
 
 def _run_of_profile_file(
     profile: str | None,
     documents: Sequence[Document],
     overrides: tuple[Override, ...],
-    begun: Begun | None,
+    begun: RecordedRun | None,
 ) -> ResolvedRun:
     path = next(Path(document.file) for document in documents if is_profile(document))
     if len(documents) > 1 or profile not in (None, path.stem):
         hint = f"write profile: {path.stem} in a run file"
         raise identity_error(f"{path} is a profile and cannot be combined with other files", hint, str(path))
-    return _run(*_loaded(path), (), overrides, begun)
+    return _resolve_with_profile(*_load_profile_file(path), (), overrides, begun)
 
 
-def _run(
+def _resolve_with_profile(
     profile: Profile | None,
     base: Sequence[Document],
     documents: Sequence[Document],
     overrides: tuple[Override, ...],
-    begun: Begun | None,
+    begun: RecordedRun | None,
 ) -> ResolvedRun:
     layers, given = with_recipe([*base, *documents], overrides), without_null(overrides)
 
     def resolved(layers: Sequence[Document]) -> Resolution:
-        return resolve(with_implied(layers, given), with_kept_step(layers, given), sections_read())
+        return resolve(with_implied_values(layers, given), with_kept_step(layers, given), sections_read())
 
     resolution = resolved(layers)
     if resolution.config.plugins.is_used:
-        from neobert.plugins.code import layer_of
+        from neobert.plugins.code import plugin_layer
 
-        layers = (*layers, layer_of(resolution))
+        layers = (*layers, plugin_layer(resolution))
         resolution = resolved(layers)
-    if begun is not None and (with_values := with_values_begun_with(layers, resolution, begun)):
+    if begun is not None and (with_values := with_recorded_values(layers, resolution, begun)):
         continued = resolved(with_values)
-        run = _resolved(continued, profile, documents, overrides)
+        run = _build_resolved_run(continued, profile, documents, overrides)
         return replace(run, begun_with=changed_keys(resolution, continued))
-    return _resolved(resolution, profile, documents, overrides)
+    return _build_resolved_run(resolution, profile, documents, overrides)
 
 
-def _resolved(
+def _build_resolved_run(
     resolution: Resolution,
     profile: Profile | None,
     documents: Sequence[Document],
@@ -250,25 +250,25 @@ def _resolved(
     )
 
 
-def _loaded(path: Path) -> Loaded:
-    """Return the profile, and its documents, on which the documents of a run are layered."""
-    return shipped_profile(shown(path)) if is_shipped(str(path)) else _profile(load_layers(path))
+def _load_profile_file(path: Path) -> Loaded:
+    """Load a profile file; return the profile and the documents below those of a run."""
+    return shipped_profile(display_path(path)) if is_shipped(str(path)) else _build_profile(load_layers(path))
 
 
 @cache
 def shipped_profile(file: str) -> Loaded:
     """Return a profile of this project, whose files stay the same while a process runs."""
-    return _profile(load_layers(Path(file)))
+    return _build_profile(load_layers(Path(file)))
 
 
-def _profile(layers: Layers) -> Loaded:
-    about, documents, resolution, otherwise = _read(layers)
+def _build_profile(layers: Layers) -> Loaded:
+    about, documents, resolution, otherwise = _read_profile(layers)
     return _describe(about, resolution, otherwise, layers.files), documents
 
 
-def _read(layers: Layers) -> tuple[About, tuple[Document, ...], Resolution, RunConfig]:
-    """Return `about`, the documents, what they are for pretraining, and what they are otherwise."""
-    about = _about(layers)
+def _read_profile(layers: Layers) -> tuple[ProfileAbout, tuple[Document, ...], Resolution, RunConfig]:
+    """Return `about`, the documents, and their resolutions with and without the pretraining recipe."""
+    about = _read_about(layers)
     documents = (*layers.documents, with_profile_name(layers, about.name))
     for_pretraining, plain = with_recipe(documents), without_recipe(documents)
     resolution = resolve(for_pretraining)
@@ -276,14 +276,16 @@ def _read(layers: Layers) -> tuple[About, tuple[Document, ...], Resolution, RunC
     return about, documents, resolution, otherwise
 
 
-def _digest(about: About, config: RunConfig, otherwise: RunConfig) -> str:
-    """Return the hash of a profile: of what it is for pretraining, and of what it is otherwise."""
+def _profile_content_digest(about: ProfileAbout, config: RunConfig, otherwise: RunConfig) -> str:
+    """Return the hash of a profile over its configs with and without the pretraining recipe."""
     content = {"about": about, "config": config}
     return sha256(content | ({} if otherwise == config else {"otherwise": otherwise}))
 
 
-def _describe(about: About, resolution: Resolution, otherwise: RunConfig, files: tuple[str, ...]) -> Profile:
-    digest = _digest(about, resolution.config, otherwise)
+def _describe(
+    about: ProfileAbout, resolution: Resolution, otherwise: RunConfig, files: tuple[str, ...]
+) -> Profile:
+    digest = _profile_content_digest(about, resolution.config, otherwise)
     pinned = read_pins().get(about.name)
     return Profile(
         name=about.name,
@@ -301,9 +303,9 @@ def _describe(about: About, resolution: Resolution, otherwise: RunConfig, files:
     )
 
 
-def _about(layers: Layers) -> About:
+def _read_about(layers: Layers) -> ProfileAbout:
     document = layers.about
-    node = entries(document).get(ABOUT)
+    node = top_level_entries(document).get(ABOUT)
     if node is None:
         hint = f"add about: {{name: {Path(document.file).stem}, kind: development, intent: TEXT}}"
         raise identity_error("the profile has no about section", hint, document.file)

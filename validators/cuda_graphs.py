@@ -1,4 +1,4 @@
-"""Reasons why the kernels of a step are not recorded as CUDA graphs."""
+"""Reasons why a step is not recorded as CUDA graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys that differ between a run and the measured run of its profile, and determine the speed."""
+"""Speed-relevant keys that differ between a run and the measured run of its profile."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ OF_SPEED = (
     "trainer.mixed_precision",
     "trainer.torch_compile",
 )
-"""Keys and sections that determine the speed: compared if the speed was measured."""
+"""Keys and sections that determine the speed, compared if the profile's speed was measured."""
 KERNELS = ("model.attn_backend", "model.kernel_backend")
 OF_AN_ESTIMATE = (*KERNELS, "trainer.torch_compile", "distributed")
-"""Keys and sections compared if the MFU is an estimate: kernels and number of devices."""
+"""Keys and sections that are compared if the profile's MFU is an estimate."""
 WITHOUT_COST = (
     "init",
     "embedding_init_range",
@@ -37,7 +37,7 @@ WITHOUT_COST = (
 
 
 def keys_differing_from_profile(run: ResolvedRun) -> tuple[str, ...]:
-    """Return each key that determines the speed, with its measured and its own value, where they differ."""
+    """Describe each speed-relevant key whose value differs from the profile's measured run."""
     return tuple(_iterate_differing_keys(run))
 
 
@@ -59,7 +59,7 @@ def _iterate_differing_keys(run: ResolvedRun) -> Iterator[str]:
 
 
 def _flatten_sections(config: RunConfig, names: Iterable[str]) -> dict[str, Any]:
-    """Return the values in some sections, by dotted key."""
+    """Return the values of these sections by dotted key."""
     return flatten({name: to_plain(getattr(config, name)) for name in names})
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.runfiles.typed_json import read_as
+from neobert.runfiles.typed_json import parse_as
 from validators import facts_gpu, facts_host, facts_numerics, facts_rehearsal, facts_run, facts_text
 from validators.facts import SCHEMA_VERSION, Facts
 
@@ -43,7 +43,7 @@ def facts_from_json(text: str, source: str = "facts.json") -> Facts:
             f"schema_version is {version!r}, but this version reads {SCHEMA_VERSION}", source
         )
     try:
-        return read_as(Facts, value, MODULES)
+        return parse_as(Facts, value, MODULES)
     except ValueError as error:
         raise _invalid_facts_error(str(error), source) from None
 
@@ -51,7 +51,7 @@ def facts_from_json(text: str, source: str = "facts.json") -> Facts:
 def parse_record(kind: type[T], value: Mapping[str, Any]) -> T:
     """Build one dataclass from plain JSON values. Raises ProjectError if they do not match its fields."""
     try:
-        return read_as(kind, value)
+        return parse_as(kind, value)
     except ValueError as error:
         raise _invalid_facts_error(str(error), kind.__name__) from None
 

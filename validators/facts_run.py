@@ -23,7 +23,7 @@ class ImportFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginFailure:
-    """Test that a plug-in failed, by its key: the problem, and the edit that solves it."""
+    """Failed test of a plug-in: its config key, the problem and the fix."""
 
     key: str
     message: str
@@ -149,7 +149,7 @@ class CorpusFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationFaultFacts:
-    """Conversations of a split whose supervised text has a fault (`Fault`), and the first of them."""
+    """Number of conversations in a split with one kind of `Fault`, and the first such conversation."""
 
     split: str
     kind: str

@@ -1,4 +1,4 @@
-"""Facts about local text: its files and first rows, which are all that `lint` needs."""
+"""Facts about local text: its files and first rows. `lint` needs no others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnusedTextFacts:
-    """Files of a text that are not read. `reason` and `hint`: empty for files that hold no text."""
+    """Files in a text's folder that are not read. `reason` and `hint` are empty for files without text."""
 
     kind: str
     example: str

@@ -1,4 +1,4 @@
-"""Known-answer tests: limits of each kind, and the kinds that a run must have."""
+"""Known-answer tests: limit of each kind, and the kinds that are required for a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Limit(NamedTuple):
     hint: str
 
     def is_missed(self, answer: AnswerFacts) -> bool:
-        """Return whether an answer of this kind is wrong, or not a number."""
+        """Return whether an answer exceeds the limit or is NaN."""
         return answer.value is None or not self.holds(answer.value, self.value)
 
 
@@ -124,7 +124,7 @@ LIMITS = {
         "report a bug with the versions of torch, flash-linear-attention and triton",
     ),
 }
-"""Rounding in bf16 is a tenth of the limit of `same`; one token of another text is more than that limit."""
+"""bf16 rounding reaches a tenth of the limit of `same`; a leaked token of another text exceeds the limit."""
 
 OF_EVERY_TASK = ("isolation", "equality", "positions", "different", "same")
 
@@ -145,13 +145,13 @@ def violations_for_wrong_answers(answers: Iterable[AnswerFacts]) -> Violations:
 
 
 def unmeasured_kinds(answers: Iterable[AnswerFacts], attention: AttentionSpec, task: TaskSpec) -> list[str]:
-    """Return the kinds that a task must have over a model's attention, and that were not measured."""
+    """Return the required kinds of tests, for this attention and task, that were not measured."""
     measured = {answer.kind for answer in answers}
     return [kind for kind in _required_kinds(attention, task) if kind not in measured]
 
 
 def attention_specific_kinds(attention: AttentionSpec) -> tuple[AnswerKind, ...]:
-    """Return the kinds of tests that only this attention has."""
+    """Return the kinds of tests that apply only to this attention."""
     return () if attention.selected is None else ("exact", "close")
 
 

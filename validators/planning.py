@@ -82,7 +82,7 @@ def plan_assumptions(run: ResolvedRun, gpus: Sequence[GpuFacts] | None = None) -
 
 
 def _weights_name(run: ResolvedRun) -> str:
-    """Return the initial weights as the run file has them: with a revision unchanged, else relative to it."""
+    """Return the initial weights as written in the run file: a Hub name, or a path relative to the file."""
     weights, revision = named_weights(run.config)
     if revision or not weights:
         return weights
@@ -112,7 +112,7 @@ def _device_assumptions(run: ResolvedRun, gpus: Sequence[GpuFacts]) -> Assumptio
 
 
 def _speed_caveat(run: ResolvedRun, profile: Profile) -> str:
-    """Return the keys for which the profile states another speed; empty if there are none."""
+    """Describe the keys for which the profile's stated speed does not hold; empty if there are none."""
     keys = listed(keys_differing_from_profile(run), most=3, separator="; ")
     if not keys:
         return ""
@@ -122,7 +122,7 @@ def _speed_caveat(run: ResolvedRun, profile: Profile) -> str:
 
 
 def _assumptions_for_visible_gpu(gpus: Sequence[GpuFacts], mfu: float) -> Assumptions | None:
-    """Return the assumptions for the first GPU; None without a GPU or its data sheet."""
+    """Return the assumptions for the first visible GPU; None without a GPU, or if it is not in the table."""
     try:
         return assumptions_for(gpus[0].name, gpus[0].memory_total_mib / MIB_PER_GIB, mfu) if gpus else None
     except ProjectError:

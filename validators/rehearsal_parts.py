@@ -1,4 +1,4 @@
-"""Access to the parts of a rehearsal, and the measurements that replace estimates of the plan."""
+"""Access to parts of a rehearsal, and measurements that replace the plan's estimates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def require_rehearsal(facts: Facts) -> RehearsalFacts:
 
 
 def require_measured(part: Part | None, facts: Facts, name: str) -> Part:
-    """Return a part of the rehearsal. Raises CannotTellError if the rehearsal ended before it."""
+    """Return a part of the rehearsal. Raises CannotTellError if it was not measured."""
     if part is None:
         raise CannotTellError(
             f"{name} was not measured{f': {reason}' if (reason := early_end_reason(facts)) else ''}"

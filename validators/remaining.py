@@ -12,7 +12,7 @@ MAX_STEPS, MAX_EPOCHS = "trainer.max_steps", "trainer.max_epochs"
 
 
 def run_start(plan: Plan, facts: Facts) -> Start:
-    """Return where the run starts: at the verified checkpoint, or where the plan assumes without a probe."""
+    """Return the step that the run starts from: the verified checkpoint's, else the plan's assumption."""
     resume, assumed = facts.resume, plan.assumptions.start
     if resume is None:
         return assumed
@@ -26,26 +26,26 @@ def remaining_in_launch(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining
 
 
 def remaining_in_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining:
-    """Return the part that all launches of this run train, without the steps of a run that it continues."""
+    """Return the part that all launches of this run train, without the steps of a continued run."""
     return remaining_from(run.config, plan, run_start(plan, facts).continued_step)
 
 
 def remaining_epochs(plan: Plan, part: Remaining) -> float | None:
-    """Return how often this part of the run reads the text; None if the size of the text is unknown."""
+    """Return the number of epochs in this part of the run; None if the size of the text is unknown."""
     epochs = plan.epochs.value
     return None if epochs is None else epochs * part.tokens.value / plan.total_tokens.value
 
 
 def limiting_key(run: ResolvedRun, plan: Plan) -> str:
-    """Return the key that ends the run: `trainer.max_epochs` where that is before `trainer.max_steps`."""
+    """Return the key that ends the run: `trainer.max_epochs` if it is reached before `trainer.max_steps`."""
     return MAX_EPOCHS if plan.max_steps.value < run.config.trainer.max_steps else MAX_STEPS
 
 
 def sentence_subject(left: Remaining) -> str:
-    """Return `the run`, or `the rest of the run` with its first step, as the subject of a sentence."""
+    """Return the subject of a message: `the run`, or `the rest of the run` with its first step."""
     return f"the rest of the run, from step {left.first_step:,}," if left.first_step else "the run"
 
 
 def is_shortened_by_override(run: ResolvedRun, key: str) -> bool:
-    """Return whether the command line sets the last step and leaves `key`, which is for the longer run."""
+    """Return whether an override shortens the run while `key` still has the value for the longer run."""
     return run.origin(MAX_STEPS).kind == "override" != run.origin(key).kind

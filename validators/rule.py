@@ -120,13 +120,13 @@ RETIRED = {
     "TSK009": RetiredRule("TSK008", Severity.FAIL),
     "TSK016": RetiredRule("DAT030", Severity.FAIL),
 }
-"""Codes that waivers, CI files and notes still name, and that are never used again."""
+"""Retired codes, which old waivers and CI files may still name. They are never reused."""
 RULES: dict[str, Rule] = {}
 Group = TypeVar("Group")
 
 
 def current_code(code: str) -> str:
-    """Return the code of the rule that replaces a retired one; other codes are returned as they are."""
+    """Return the code of the rule that replaces a retired one; other codes are returned unchanged."""
     return RETIRED[code].successor if code in RETIRED else code
 
 

@@ -1,4 +1,4 @@
-"""Tasks that rules apply to, by what a task does."""
+"""Predicates on tasks, which decide whether a rule applies."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from neobert.tasks.spec import TaskSpec
 
 
 def masks_tokens(spec: TaskSpec) -> bool:
-    """Return whether the task masks tokens, also next to another loss."""
+    """Return whether the task masks tokens, alone or in addition to another loss."""
     return spec.masks_tokens
 
 
 def predicts_text_tokens(spec: TaskSpec) -> bool:
-    """Return whether the task predicts tokens of documents, and not the turns of conversations."""
+    """Return whether the task predicts tokens of plain documents, not of conversations."""
     return spec.reads_text and not spec.stores_targets
 
 
 def has_labels(spec: TaskSpec) -> bool:
-    """Return whether the data holds the labels."""
+    """Return whether the task reads labels from the data."""
     return spec.labels is not None
 
 
 def compares_pairs(spec: TaskSpec) -> bool:
-    """Return whether the loss compares the texts of pairs."""
+    """Return whether the task trains on pairs of texts."""
     return spec.predicts == "pairs"
 
 
 def has_labels_or_scores(spec: TaskSpec) -> bool:
-    """Return whether the data may hold what a prediction is compared with: labels, or scores of pairs."""
+    """Return whether the data may contain labels, or scores of pairs."""
     return has_labels(spec) or compares_pairs(spec)
 
 
@@ -36,7 +36,7 @@ def may_train_adapter(spec: TaskSpec) -> bool:
 
 
 def trains_on_conversations(spec: TaskSpec) -> bool:
-    """Return whether the prepared text marks the tokens to learn: the turns of conversations."""
+    """Return whether the task trains on the supervised turns of conversations."""
     return spec.stores_targets
 
 

@@ -31,8 +31,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from corpus.overlap import shared_grams
-from corpus.packages import APT, PACKAGES, TEST, TRAIN, VALIDATION, CorpusError, Package, fetch
+from corpus.overlap import shared_ngram_shares
+from corpus.packages import APT, PACKAGES, TEST, TRAIN, VALIDATION, CorpusError, Package, fetch_package
 from corpus.prose import is_prose, paragraphs
 
 SIDES = (TEST, VALIDATION, TRAIN)
@@ -42,8 +42,8 @@ MAX_PARAGRAPHS = 200
 """In a document: a dictionary is one file."""
 
 
-def members(package: Package, path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield names and contents of the files of a package that are read; nothing is unpacked to disk."""
+def archive_members(package: Package, path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each text file in a package, without unpacking it to disk."""
     if package.client == APT:
         command = ["dpkg-deb", "--fsys-tarfile", str(path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
@@ -61,9 +61,9 @@ def members(package: Package, path: Path) -> Iterator[tuple[str, bytes]]:
                 yield name, archive.read(name)
 
 
-def documents(package: Package, path: Path) -> list[list[str]]:
-    """Return the paragraphs in a package's files."""
-    found = [list(paragraphs(name, content)) for name, content in members(package, path)]
+def read_documents(package: Package, path: Path) -> list[list[str]]:
+    """Return the prose paragraphs of each file in a package."""
+    found = [list(paragraphs(name, content)) for name, content in archive_members(package, path)]
     return [
         document[first : first + MAX_PARAGRAPHS]
         for document in found
@@ -71,18 +71,18 @@ def documents(package: Package, path: Path) -> list[list[str]]:
     ]
 
 
-def wikitext(path: Path) -> list[list[str]]:
+def read_wikitext(path: Path) -> list[list[str]]:
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return [[line.strip()] for line in content.decode("utf-8").splitlines() if is_prose(line)]
 
 
-class Seen:
-    """Paragraphs so far, so that each is kept once."""
+class SeenParagraphs:
+    """Digests of the paragraphs written so far, to drop repeated ones."""
 
     def __init__(self) -> None:
         self._digests: set[bytes] = set()
 
-    def new_of(self, found: Iterable[list[str]]) -> Iterator[str]:
+    def new_documents(self, found: Iterable[list[str]]) -> Iterator[str]:
         """Yield the text of each document that has a new paragraph; case and whitespace are ignored."""
         for document in found:
             if kept := [text for text in document if self._is_new(text)]:
@@ -95,7 +95,7 @@ class Seen:
         return is_new
 
 
-def write(path: Path, texts: Sequence[str]) -> dict[str, Any]:
+def write_corpus(path: Path, texts: Sequence[str]) -> dict[str, Any]:
     """Write documents as JSON lines; return their number, their size and the digest of the file."""
     content = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,31 +107,31 @@ def write(path: Path, texts: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def build(out: Path, packages: Sequence[Package], other: Path | None) -> dict[str, dict[str, Any]]:
-    """Write the text of all sides; return a record of each file, in the order in which they were written."""
+def build_corpus(out: Path, packages: Sequence[Package], other: Path | None) -> dict[str, dict[str, Any]]:
+    """Write the test, validation and train files; return one record per file, in that order."""
     packages = sorted(packages, key=lambda each: SIDES.index(each.side))
-    files = [fetch(each, out / "packages") for each in packages]
-    seen, records, texts = Seen(), dict[str, dict[str, Any]](), dict[str, list[str]]()
+    files = [fetch_package(each, out / "packages") for each in packages]
+    seen, records, texts = SeenParagraphs(), dict[str, dict[str, Any]](), dict[str, list[str]]()
 
     def add(pinned: dict[str, Any], found: Iterable[list[str]]) -> None:
         side, name = pinned["side"], pinned["name"]
-        texts[name] = list(seen.new_of(found))
-        records[name] = {**pinned, **write(out / side / f"{name}.jsonl", texts[name])}
+        texts[name] = list(seen.new_documents(found))
+        records[name] = {**pinned, **write_corpus(out / side / f"{name}.jsonl", texts[name])}
 
     if other:
-        add({"name": WIKITEXT, "side": TEST}, wikitext(other))
+        add({"name": WIKITEXT, "side": TEST}, read_wikitext(other))
     with ProcessPoolExecutor() as pool:
-        for package, found in zip(packages, pool.map(documents, packages, files), strict=True):
+        for package, found in zip(packages, pool.map(read_documents, packages, files), strict=True):
             add(asdict(package), found)
     held_out = {name: texts[name] for name, record in records.items() if record["side"] != TRAIN}
     training = [text for name in records if name not in held_out for text in texts[name]]
-    for name, share in shared_grams(held_out, training).items():
+    for name, share in shared_ngram_shares(held_out, training).items():
         records[name]["shared_13_grams"] = share
     return records
 
 
-def check(records: dict[str, dict[str, Any]], packages: Sequence[Package]) -> None:
-    """Compare the texts with the pinned digests."""
+def check_records(records: dict[str, dict[str, Any]], packages: Sequence[Package]) -> None:
+    """Raise `CorpusError` if the texts of complete packages differ from their pinned digests."""
     if others := [each.name for each in packages if records[each.name]["text_sha256"] != each.text_sha256]:
         raise CorpusError(
             f"the text of {', '.join(others)} is not the pinned one: figures of it cannot be compared\n"
@@ -146,7 +146,7 @@ def main() -> None:
     parser.add_argument("--wikitext", type=Path, help="a file of another corpus, as another test")
     chosen = parser.parse_args()
     packages = [each for each in PACKAGES if not chosen.only or each.name in chosen.only]
-    records = build(chosen.out, packages, chosen.wikitext)
+    records = build_corpus(chosen.out, packages, chosen.wikitext)
     summary = {"python": platform.python_version(), "files": records}
     (chosen.out / "corpus.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     for name, record in records.items():
@@ -155,7 +155,7 @@ def main() -> None:
             print(f"{'':10} {record['shared_13_grams']:.2%} of its 13-grams are in the training text")
     # Without the other packages, a paragraph that they share is kept.
     if not chosen.only:
-        check(records, PACKAGES)
+        check_records(records, PACKAGES)
 
 
 if __name__ == "__main__":

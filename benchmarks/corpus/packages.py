@@ -146,10 +146,10 @@ class CorpusError(SystemExit):
     """Raised if a package cannot be obtained as pinned."""
 
 
-def fetch(package: Package, folder: Path) -> Path:
-    """Return the file of a package, downloaded by the ordinary client of its archive unless it is there."""
+def fetch_package(package: Package, folder: Path) -> Path:
+    """Return the file of a package; download it with apt-get or pip if it is not in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not (found := file_of(package, folder)):
+    if not (found := package_file(package, folder)):
         commands = {
             APT: ["apt-get", "download", "-q", f"{package.name}={package.version}"],
             PIP: [
@@ -161,7 +161,7 @@ def fetch(package: Package, folder: Path) -> Path:
         done = subprocess.run(
             commands[package.client], cwd=folder, capture_output=True, text=True, check=False
         )
-        if done.returncode or not (found := file_of(package, folder)):
+        if done.returncode or not (found := package_file(package, folder)):
             last = (done.stderr.strip() or "no file was written").splitlines()[-1]
             raise CorpusError(
                 f"{package.name} {package.version} could not be downloaded: {last}\n"
@@ -174,7 +174,7 @@ def fetch(package: Package, folder: Path) -> Path:
     return found
 
 
-def file_of(package: Package, folder: Path) -> Path | None:
+def package_file(package: Package, folder: Path) -> Path | None:
     version = package.version.replace(":", "%3a")
     form = {APT: f"{package.name}_{version}_*.deb", PIP: f"{package.name}-{version}-*.whl"}[package.client]
     return next(iter(sorted(folder.glob(form))), None)

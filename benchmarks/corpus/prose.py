@@ -46,7 +46,7 @@ def is_prose(text: str) -> bool:
     return sum(each.isalpha() or each == " " for each in text) >= MIN_LETTERS * len(text)
 
 
-class Blocks(HTMLParser):
+class HtmlBlockParser(HTMLParser):
     """Collector of block-element text, without code blocks and navigation."""
 
     def __init__(self) -> None:
@@ -77,71 +77,71 @@ class Blocks(HTMLParser):
         self._text = []
 
 
-def html(content: str) -> list[str]:
-    parser = Blocks()
+def html_paragraphs(content: str) -> list[str]:
+    parser = HtmlBlockParser()
     parser.feed(content)
     parser.end_block()
     return parser.found
 
 
-def pod(content: str) -> Iterator[str]:
+def pod_paragraphs(content: str) -> Iterator[str]:
     """Yield the ordinary paragraphs of Perl's documentation, with its formatting codes resolved."""
     is_text = True
     for block in re.split(r"\n\s*\n", content):
         if block.startswith("="):
             is_text = not block.startswith(POD_NO_TEXT)
         elif is_text and block[:1] not in {"", " ", "\t"}:
-            yield without_codes(block)
+            yield strip_pod_codes(block)
 
 
-def without_codes(block: str) -> str:
-    resolved = innermost_first(POD_CODE, plain_text, POD_ESCAPE.sub(r"\0\1\0", block))
-    return HELD_ESCAPE.sub(character, resolved)
+def strip_pod_codes(block: str) -> str:
+    resolved = replace_innermost_first(POD_CODE, code_content, POD_ESCAPE.sub(r"\0\1\0", block))
+    return HELD_ESCAPE.sub(escaped_character, resolved)
 
 
-def innermost_first(pattern: re.Pattern[str], kept: Callable[[re.Match[str]], str], text: str) -> str:
-    """Replace matches until none is left, nested ones from the inside out."""
+def replace_innermost_first(pattern: re.Pattern[str], kept: Callable[[re.Match[str]], str], text: str) -> str:
+    """Replace matches repeatedly, innermost first, until none is left."""
     count = 1
     while count:
         text, count = pattern.subn(kept, text)
     return text
 
 
-def plain_text(code: re.Match[str]) -> str:
+def code_content(code: re.Match[str]) -> str:
     return (code[1] or code[2]).partition("|")[0]
 
 
-def character(escape: re.Match[str]) -> str:
+def escaped_character(escape: re.Match[str]) -> str:
     return unescape(f"&{'#' * escape[1].isdigit()}{escape[1]};")
 
 
-def descriptions(content: str) -> Iterator[str]:
-    """Yield the text of all values of the keys `DESCRIPTIONS`, which may be HTML."""
-    for each in values(json.loads(content)):
-        yield from html(each)
+def json_descriptions(content: str) -> Iterator[str]:
+    """Yield the paragraphs in JSON values of the keys `DESCRIPTIONS`, which may contain HTML."""
+    for each in json_strings(json.loads(content)):
+        yield from html_paragraphs(each)
 
 
-def values(found: Any) -> Iterator[str]:
+def json_strings(found: Any) -> Iterator[str]:
     if isinstance(found, dict):
         for name, value in found.items():
             if name in DESCRIPTIONS and isinstance(value, str):
                 yield value
             else:
-                yield from values(value)
+                yield from json_strings(value)
     elif isinstance(found, list):
         for each in found:
-            yield from values(each)
+            yield from json_strings(each)
 
 
-def dictionary(content: str) -> list[str]:
-    """Return the entries of a file of `dictd`, in which only headwords are not indented."""
-    return DICT_HEADWORD.split(innermost_first(DICT_NOTE, lambda _: "", content))
+def dictionary_entries(content: str) -> list[str]:
+    """Return the entries of a `dictd` file, where only headwords start in column 1."""
+    return DICT_HEADWORD.split(replace_innermost_first(DICT_NOTE, lambda _: "", content))
 
 
 PARSERS: dict[str, Callable[[str], Iterable[str]]] = {
-    "html": html,
-    "pod": pod,
-    "json": descriptions,
-    "dict": dictionary,
+    "html": html_paragraphs,
+    "pod": pod_paragraphs,
+    "json": json_descriptions,
+    "dict": dictionary_entries,
 }
 """By the suffix of a file's name, ignoring compression."""

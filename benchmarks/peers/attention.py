@@ -29,23 +29,23 @@ torch._functorch.config.enable_autograd_cache = False
 """Its keys do not hold SDPA's choice of kernels: a graph of another kernel would be taken from it."""
 
 
-class Candidate(NamedTuple):
+class AttentionCandidate(NamedTuple):
     """An attention function of transformers and the SDPA kernel that it is pinned to."""
 
     implementation: str
     backend: SDPBackend | None = None
 
     def pinned(self) -> AbstractContextManager[Any]:
-        """Return a context in which SDPA has this kernel only: it raises where the kernel cannot run."""
+        """Return a context that restricts SDPA to this kernel; SDPA raises if the kernel cannot run."""
         return sdpa_kernel(self.backend) if self.backend is not None else nullcontext()
 
 
 CANDIDATES = {
-    "flash": Candidate("bench_sdpa", SDPBackend.FLASH_ATTENTION),
-    "cudnn": Candidate("bench_sdpa", SDPBackend.CUDNN_ATTENTION),
-    "efficient": Candidate("bench_sdpa", SDPBackend.EFFICIENT_ATTENTION),
-    "flash4": Candidate("bench_fa4"),
-    "varlen": Candidate("bench_varlen"),
+    "flash": AttentionCandidate("bench_sdpa", SDPBackend.FLASH_ATTENTION),
+    "cudnn": AttentionCandidate("bench_sdpa", SDPBackend.CUDNN_ATTENTION),
+    "efficient": AttentionCandidate("bench_sdpa", SDPBackend.EFFICIENT_ATTENTION),
+    "flash4": AttentionCandidate("bench_fa4"),
+    "varlen": AttentionCandidate("bench_varlen"),
 }
 FORMS = {
     "concatenated": ("flash", "cudnn", "flash4"),
@@ -128,8 +128,10 @@ for _name, _function in FUNCTIONS.items():
     AttentionInterface.register(_name, _function)
 
 
-def fastest(form: str, heads: int, tokens: int, longest: int, device: str) -> tuple[str, dict[str, Any]]:
-    """Return the fastest candidate of a form, and milliseconds (or the error) of each, forward and backward.
+def fastest_candidate(
+    form: str, heads: int, tokens: int, longest: int, device: str
+) -> tuple[str, dict[str, Any]]:
+    """Return the fastest candidate for a batch form, and each one's forward-and-backward ms or error.
 
     tokens: in a step. longest: row length, and the longest document of a packed row.
     """
@@ -139,7 +141,7 @@ def fastest(form: str, heads: int, tokens: int, longest: int, device: str) -> tu
             found[name] = "flash-attn-4 is not installed"
             continue
         try:
-            found[name] = round(milliseconds(CANDIDATES[name], form, heads, tokens, longest, device), 3)
+            found[name] = round(measure_ms(CANDIDATES[name], form, heads, tokens, longest, device), 3)
         except Exception as error:  # whatever a kernel lacks, the others are measured
             found[name] = f"{type(error).__name__}: {error}".splitlines()[0][:160]
     ran = {name: value for name, value in found.items() if isinstance(value, float)}
@@ -148,10 +150,10 @@ def fastest(form: str, heads: int, tokens: int, longest: int, device: str) -> tu
     return min(ran, key=lambda name: ran[name]), found
 
 
-def milliseconds(
-    candidate: Candidate, form: str, heads: int, tokens: int, longest: int, device: str
+def measure_ms(
+    candidate: AttentionCandidate, form: str, heads: int, tokens: int, longest: int, device: str
 ) -> float:
-    """Time one attention with its gradient."""
+    """Return the milliseconds of one attention forward and backward pass."""
     width = {"concatenated": longest, "grouped": longest // 4, "flattened": tokens}[form]
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     shape = (tokens // width, width, heads, 64)
@@ -160,7 +162,7 @@ def milliseconds(
     if form == "grouped":
         mask = (torch.arange(width, device=device) < width - width // 25).expand(shape[0], 1, 1, width)
     if form == "flattened":
-        bounds = {"cu_seq_lens_q": slots([longest // 4] * (4 * tokens // longest), tokens, device)}
+        bounds = {"cu_seq_lens_q": segment_bounds([longest // 4] * (4 * tokens // longest), tokens, device)}
         bounds["max_length_q"] = longest
     function, module = FUNCTIONS[candidate.implementation], nn.Identity()
     rows = [each.transpose(1, 2) for each in parts]
@@ -182,8 +184,8 @@ def milliseconds(
     return (time.perf_counter() - started_s) / REPEATS * 1e3
 
 
-def slots(lengths: Sequence[int], tokens: int, device: str, count: int | None = None) -> Tensor:
-    """Return boundaries of documents, with empty ones at the end up to a fixed number."""
+def segment_bounds(lengths: Sequence[int], tokens: int, device: str, count: int | None = None) -> Tensor:
+    """Return document boundaries (cu_seqlens), padded with empty documents to `count` documents."""
     bounds = torch.tensor([0, *lengths]).cumsum(0)
     padding = bounds.new_full(((count or len(lengths)) - len(lengths),), tokens)
     return torch.cat([bounds, padding]).to(torch.int32).to(device)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from peers.attention import slots
+from peers.attention import segment_bounds
 
 MASKED_SHARE, IGNORED, MULTIPLE = 0.2, -100, 64
 """Widths of padded rows are a multiple of 64."""
@@ -24,8 +24,8 @@ TOKENS_PER_SLOT = 128
 """Boundaries of a packed row have a fixed number, so that nothing is recompiled."""
 
 
-class Batch:
-    """Rows of one shape, a fifth of their tokens masked: a given number, so that nothing is recompiled."""
+class PeerBatch:
+    """Rows of one shape. A fixed number of tokens (a fifth) is masked, to avoid recompilation."""
 
     def __init__(
         self, rows: Tensor, is_token: Tensor, mask_id: int, num_targets: int, device: str, **more: Any
@@ -44,27 +44,29 @@ class Batch:
         }
 
 
-def concatenated(
+def concatenated_batches(
     store: TokenStore, tokenizer: TokenizerBundle, tokens: int, width: int, device: str
-) -> Iterator[Batch]:
+) -> Iterator[PeerBatch]:
     """Cut the text into full rows without isolation of documents; `NUM_BATCHES` batches [B, S]."""
     rows = tokens // width
     for index in range(NUM_BATCHES):
         ids = torch.from_numpy(store.tokens[index * tokens : (index + 1) * tokens].astype("int64"))
         is_token = torch.ones(rows, width, dtype=torch.bool)
-        yield Batch(ids.view(rows, width), is_token, tokenizer.mask_id, int(MASKED_SHARE * tokens), device)
+        yield PeerBatch(
+            ids.view(rows, width), is_token, tokenizer.mask_id, int(MASKED_SHARE * tokens), device
+        )
 
 
-def grouped(
+def grouped_batches(
     store: TokenStore, tokenizer: TokenizerBundle, tokens: int, longest: int, device: str
-) -> Iterator[Batch]:
+) -> Iterator[PeerBatch]:
     """Put each document into a row of its own, next to documents of similar length.
 
     As many rows as `tokens` hold, so that short documents fill the GPU too: at least as fast as
     `train_sampling_strategy="group_by_length"`, whose batches have a fixed number of rows. `NUM_GROUPED`
     batches, evenly over the lengths.
     """
-    documents = sorted((each[:longest] for each in documents_of(store)), key=len, reverse=True)
+    documents = sorted((each[:longest] for each in iterate_documents(store)), key=len, reverse=True)
     batches, first = [], 0
     while first < len(documents):
         width = MULTIPLE * -(-len(documents[first]) // MULTIPLE)
@@ -79,20 +81,20 @@ def grouped(
         grid = torch.full((len(batch), width), tokenizer.pad_id)
         grid[is_token] = torch.cat(batch)
         mask = is_token[:, None, None, :].to(device)  # four dimensions: transformers passes it on as it is
-        yield Batch(grid, is_token, tokenizer.mask_id, num_targets, device, attention_mask=mask)
+        yield PeerBatch(grid, is_token, tokenizer.mask_id, num_targets, device, attention_mask=mask)
 
 
-def flattened(
+def flattened_batches(
     store: TokenStore, tokenizer: TokenizerBundle, tokens: int, longest: int, device: str
-) -> Iterator[Batch]:
+) -> Iterator[PeerBatch]:
     """Pack documents into one row [1, T] with their boundaries, the last cut; `NUM_BATCHES` batches."""
     for index in range(NUM_BATCHES):
         ids, lengths = packed_row(store, index, tokens)
         positions = torch.cat([torch.arange(length) for length in lengths])
-        cu = slots(lengths, tokens, device, max(len(lengths), tokens // TOKENS_PER_SLOT))
+        cu = segment_bounds(lengths, tokens, device, max(len(lengths), tokens // TOKENS_PER_SLOT))
         more = {"position_ids": positions[None].to(device), "cu_seq_lens_q": cu, "max_length_q": longest}
         is_token = torch.ones(1, tokens, dtype=torch.bool)
-        yield Batch(ids[None], is_token, tokenizer.mask_id, int(MASKED_SHARE * tokens), device, **more)
+        yield PeerBatch(ids[None], is_token, tokenizer.mask_id, int(MASKED_SHARE * tokens), device, **more)
 
 
 def packed_row(store: TokenStore, index: int, tokens: int) -> tuple[Tensor, list[int]]:
@@ -104,6 +106,6 @@ def packed_row(store: TokenStore, index: int, tokens: int) -> tuple[Tensor, list
     return torch.from_numpy(store.tokens[first:last].astype("int64")), lengths
 
 
-def documents_of(store: TokenStore) -> Iterator[Tensor]:
+def iterate_documents(store: TokenStore) -> Iterator[Tensor]:
     for first, last in pairwise(store.offsets):
         yield torch.from_numpy(store.tokens[first:last].astype("int64"))

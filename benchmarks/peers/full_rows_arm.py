@@ -23,9 +23,9 @@ from transformers import Trainer, TrainingArguments
 
 from neobert.config.schema import ModelConfig
 from peers import modernbert
-from peers.attention import CANDIDATES, fastest
-from peers.trainer_arm import NEVER, TakingTurns
-from peers.turn_taking import Player
+from peers.attention import CANDIDATES, fastest_candidate
+from peers.trainer_arm import NEVER, TurnTakingCallback
+from peers.turn_taking import TurnTaker
 
 ROW_LENGTH, IGNORED, NUM_TOKENS, VOCABULARY = 512, -100, 30_522, 30_528
 MASK_ID, PAD_ID, NUM_SPECIAL, SHARE = 103, 0, 1000, 0.3
@@ -101,7 +101,7 @@ def build(layers: int, hidden: int, implementation: str) -> Any:
         max_position_embeddings=ROW_LENGTH,
         tie_word_embeddings=True,
     )
-    return modernbert.build(shape, VOCABULARY, PAD_ID, implementation)
+    return modernbert.build_modernbert(shape, VOCABULARY, PAD_ID, implementation)
 
 
 def main() -> None:
@@ -110,7 +110,7 @@ def main() -> None:
     layers, hidden, rows = size["layers"], size["hidden"], size["rows"]
     is_gpu = torch.cuda.is_available()
     device = "cuda" if is_gpu else "cpu"
-    name, candidates = fastest("concatenated", hidden // 64, rows * ROW_LENGTH, ROW_LENGTH, device)
+    name, candidates = fastest_candidate("concatenated", hidden // 64, rows * ROW_LENGTH, ROW_LENGTH, device)
     (work / f"candidates-{optimizer}.json").write_text(
         json.dumps({"attention": name, "candidates": candidates})
     )
@@ -154,7 +154,9 @@ def main() -> None:
                 None,
             ),
         )
-        trainer.add_callback(TakingTurns(lambda: Player(lambda: trainer.num_tokens, layers, is_peer=True)))
+        trainer.add_callback(
+            TurnTakingCallback(lambda: TurnTaker(lambda: trainer.num_tokens, layers, is_peer=True))
+        )
         trainer.train()
 
 

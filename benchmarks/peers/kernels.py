@@ -29,7 +29,7 @@ OTHERS = {"products": r"nvjet|gemm|cutlass", "optimizer": r"multi_tensor_apply"}
 LOG_SOFTMAX = re.compile(r"log_?softmax|softmax_warp_\w+<(?:[^,<>]+, ){4}true", re.IGNORECASE)
 
 
-class Kernel(NamedTuple):
+class ProfiledKernel(NamedTuple):
     """A kernel (on a CPU, an operator), with its time and launches in a step."""
 
     name: str
@@ -38,12 +38,12 @@ class Kernel(NamedTuple):
 
 
 class DenseAttentionError(RuntimeError):
-    """The attention of a peer is not a fused kernel."""
+    """Raised if a peer's attention is not a fused kernel."""
 
 
 @contextmanager
-def profiling() -> Iterator[list[Kernel]]:
-    """Profile a block; the list that it gets is filled after the block, the longest kernel first."""
+def profile_kernels() -> Iterator[list[ProfiledKernel]]:
+    """Profile the `with` block; its list is filled at the end, the longest kernel first."""
     is_gpu, found = torch.cuda.is_available(), []
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_gpu else [])]
     with profile(activities=activities, acc_events=True) as profiled:
@@ -52,26 +52,28 @@ def profiling() -> Iterator[list[Kernel]]:
             torch.cuda.synchronize()
     device = DeviceType.CUDA if is_gpu else DeviceType.CPU
     rows = [
-        Kernel(row.key, (row.self_device_time_total if is_gpu else row.self_cpu_time_total) / 1e6, row.count)
+        ProfiledKernel(
+            row.key, (row.self_device_time_total if is_gpu else row.self_cpu_time_total) / 1e6, row.count
+        )
         for row in profiled.key_averages()
         if row.device_type == device and not row.is_user_annotation
     ]
     found += sorted((each for each in rows if each.seconds), key=lambda each: -each.seconds)
 
 
-def kernels_of(step: Callable[[], Any]) -> list[Kernel]:
+def record_kernels(step: Callable[[], Any]) -> list[ProfiledKernel]:
     """Profile one step; return its kernels."""
-    with profiling() as found:
+    with profile_kernels() as found:
         step()
     return found
 
 
-def family(name: str) -> str | None:
-    """Return the kind of fused attention that a kernel belongs to."""
+def kernel_family(name: str) -> str | None:
+    """Return the kind of fused attention that a kernel belongs to; None for other kernels."""
     return next((kind for kind, pattern in FUSED.items() if re.search(pattern, name, re.IGNORECASE)), None)
 
 
-def part_of(name: str) -> str:
+def model_part(name: str) -> str:
     """Return the part of a step that a kernel other than attention belongs to."""
     named = (part for part, pattern in OTHERS.items() if re.search(pattern, name, re.IGNORECASE))
     return next(named, "elementwise")
@@ -86,15 +88,15 @@ def is_dense_softmax(name: str) -> bool:
     return not LOG_SOFTMAX.search(name) and "softmax" in name.lower()
 
 
-def summary(kernels: Iterable[Kernel]) -> dict[str, Any]:
-    """Return the top kernels with their shares, the attention kernels by kind, and the time of each part."""
+def summarize_kernels(kernels: Iterable[ProfiledKernel]) -> dict[str, Any]:
+    """Summarize kernels: the longest with their shares, attention by kind, and time per model part."""
     rows = list(kernels)
     total = sum(each.seconds for each in rows) or 1.0
     attention: dict[str, dict[str, float]] = {}
     parts: dict[str, float] = {}
     for each in rows:
-        kind = family(each.name) or ("dense_softmax" if is_dense_softmax(each.name) else None)
-        part = "attention" if kind else part_of(each.name)
+        kind = kernel_family(each.name) or ("dense_softmax" if is_dense_softmax(each.name) else None)
+        part = "attention" if kind else model_part(each.name)
         parts[part] = parts.get(part, 0.0) + 1e3 * each.seconds
         if kind:
             entry = attention.setdefault(kind, {"share": 0.0, "launches": 0})
@@ -108,8 +110,8 @@ def summary(kernels: Iterable[Kernel]) -> dict[str, Any]:
     }
 
 
-def require_fused_attention(kernels: Iterable[Kernel], num_layers: int) -> str:
-    """Return the kind of attention; raise if a layer has a dense one.
+def require_fused_attention(kernels: Iterable[ProfiledKernel], num_layers: int) -> str:
+    """Return the kind of fused attention. Raises `DenseAttentionError` if a layer uses dense math.
 
     A training step launches at least a forward and a backward kernel in each layer.
     """
@@ -118,7 +120,7 @@ def require_fused_attention(kernels: Iterable[Kernel], num_layers: int) -> str:
         raise DenseAttentionError(f"dense attention: the step runs {dense[0][:120]}")
     launches: dict[str, int] = {}
     for each in rows:
-        if kind := family(each.name):
+        if kind := kernel_family(each.name):
             launches[kind] = launches.get(kind, 0) + each.launches
     if not launches:
         raise DenseAttentionError("dense attention: the step has no flash, cuDNN or memory-efficient kernel")

@@ -14,15 +14,15 @@ from transformers import ModernBertConfig, ModernBertForMaskedLM
 from neobert.config.schema import ModelConfig
 from neobert.families.neobert.spec import feed_forward_width
 from peers.attention import CANDIDATES
-from peers.batches import MASKED_SHARE, Batch
+from peers.batches import MASKED_SHARE, PeerBatch
 
 MAX_GRAD_NORM = 1.0
 
 
-def build(
+def build_modernbert(
     model: ModelConfig, vocab_size: int, pad_id: int, implementation: str = "sdpa"
 ) -> ModernBertForMaskedLM:
-    """Build the peer: the same numbers of blocks, heads and gated columns, with global attention."""
+    """Build ModernBERT with the same blocks, heads and feed-forward width, and global attention."""
     markers = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 0)
     config = ModernBertConfig(
         vocab_size=vocab_size,
@@ -47,7 +47,7 @@ class PeerStep:
     def __init__(
         self,
         model: ModernBertForMaskedLM,
-        batches: list[Batch],
+        batches: list[PeerBatch],
         dtype: torch.dtype,
         backend: str,
         attention: str,
@@ -67,7 +67,7 @@ class PeerStep:
         return len(self.batches)
 
     def __call__(self) -> int:
-        """Train on the next batch; return its number of tokens without padding."""
+        """Train on the next batch; return its number of non-padding tokens."""
         batch = self.batches[self.index % len(self.batches)]
         self.index += 1
         with (
@@ -83,10 +83,10 @@ class PeerStep:
         return batch.num_tokens
 
 
-def work(model: Any, on_targets: tuple[nn.Module, ...], width: int) -> dict[str, float]:
-    """Count parameters, and the FLOPs of training on a token in a row of this width.
+def count_parameters_and_flops(model: Any, on_targets: tuple[nn.Module, ...], width: int) -> dict[str, float]:
+    """Count the parameters, and the training FLOPs per token for rows of `width` tokens.
 
-    on_targets: linear layers that see the masked tokens only.
+    on_targets: linear layers that are applied to masked tokens only.
     """
     linear = sum(each.weight.numel() for each in model.modules() if isinstance(each, nn.Linear))
     masked = sum(each.weight.numel() for each in on_targets)

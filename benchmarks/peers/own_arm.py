@@ -10,7 +10,7 @@ from pathlib import Path
 
 from neobert.bench.arm import Arm
 from neobert.train import read_config
-from peers.turn_taking import Player
+from peers.turn_taking import TurnTaker
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     arm = Arm(read_config(path), "own", folder)
     progress = arm.trainer.progress
-    player = Player(lambda: progress.tokens_total, len(arm.trainer.task.backbone.blocks), is_peer=False)
+    player = TurnTaker(lambda: progress.tokens_total, len(arm.trainer.task.backbone.blocks), is_peer=False)
     steps = player.begin()
     while True:
         arm.warm_up(steps)

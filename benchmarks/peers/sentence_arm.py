@@ -33,8 +33,8 @@ from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.train import read_config
-from peers.trainer_arm import NEVER, TakingTurns
-from peers.turn_taking import Player
+from peers.trainer_arm import NEVER, TurnTakingCallback
+from peers.turn_taking import TurnTaker
 
 # Its processes that load data are forked after it has tokenized examples for the model card: they would wait
 # for ever for the threads of a tokenizer that runs in parallel.
@@ -43,8 +43,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 FLATTENED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
 
 
-class Form(NamedTuple):
-    """Attention function of transformers, how texts are put into batches, whether modules are compiled."""
+class SentenceArmSettings(NamedTuple):
+    """Settings of the peer: attention function, batching of texts, compilation."""
 
     attention: str
     is_unpadded: bool = False
@@ -53,19 +53,21 @@ class Form(NamedTuple):
 
 
 FORMS = {
-    "default": Form("sdpa"),
-    "sorted": Form("sdpa", is_sorted=True),
-    "sorted, compiled": Form("sdpa", is_sorted=True, is_compiled=True),
-    "unpadded": Form("bench_varlen", is_unpadded=True),
-    "unpadded, compiled": Form("bench_varlen", is_unpadded=True, is_compiled=True),
-    "unpadded, flash_attention_4, compiled": Form("bench_fa4", is_unpadded=True, is_compiled=True),
+    "default": SentenceArmSettings("sdpa"),
+    "sorted": SentenceArmSettings("sdpa", is_sorted=True),
+    "sorted, compiled": SentenceArmSettings("sdpa", is_sorted=True, is_compiled=True),
+    "unpadded": SentenceArmSettings("bench_varlen", is_unpadded=True),
+    "unpadded, compiled": SentenceArmSettings("bench_varlen", is_unpadded=True, is_compiled=True),
+    "unpadded, flash_attention_4, compiled": SentenceArmSettings(
+        "bench_fa4", is_unpadded=True, is_compiled=True
+    ),
 }
 """`default` has no argument that is not needed; the others do not wait for the loss of every step, nor for
 new loading processes in every epoch."""
 
 
-class OfOneLength(DefaultBatchSampler):
-    """Batches of pairs next to each other in a data set that is sorted by length, in random order."""
+class SameLengthBatches(DefaultBatchSampler):
+    """Sampler for data sorted by length: consecutive pairs form a batch; batches come in random order."""
 
     def __iter__(self) -> Iterator[list[int]]:
         count = len(self.sampler) // self.batch_size
@@ -74,7 +76,7 @@ class OfOneLength(DefaultBatchSampler):
 
 
 class CountingTrainer(SentenceTransformerTrainer):
-    """Counts the tokens of the texts, without padding."""
+    """Trainer that counts non-padding tokens."""
 
     num_tokens: int | torch.Tensor = 0
 
@@ -86,7 +88,7 @@ class CountingTrainer(SentenceTransformerTrainer):
         return super().compute_loss(model, inputs, *more, **named)
 
 
-def model_of(config: RunConfig, form: Form) -> SentenceTransformer:
+def build_model(config: RunConfig, form: SentenceArmSettings) -> SentenceTransformer:
     options = {"attn_implementation": form.attention, "dtype": torch.float32}
     folder = str(config.model.pretrained_checkpoint)
     model = SentenceTransformer(folder, trust_remote_code=True, model_kwargs=options)
@@ -106,14 +108,14 @@ def model_of(config: RunConfig, form: Form) -> SentenceTransformer:
     return model
 
 
-def build(config: RunConfig, file: Path, form: Form, output: str) -> CountingTrainer:
+def build_trainer(config: RunConfig, file: Path, form: SentenceArmSettings, output: str) -> CountingTrainer:
     is_gpu, trainer, section = torch.cuda.is_available(), config.trainer, CONTRASTIVE.read_section(config)
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     pairs = [{name: row[name] for name in ("query", "positive")} for row in rows]
     if form.is_sorted:
         pairs.sort(key=lambda pair: len(pair["query"]) + len(pair["positive"]))
     room = trainer.per_device_train_batch_size * config.dataset.max_seq_length
-    model = model_of(config, form)
+    model = build_model(config, form)
     return CountingTrainer(
         model=model,
         args=SentenceTransformerTrainingArguments(
@@ -122,7 +124,7 @@ def build(config: RunConfig, file: Path, form: Form, output: str) -> CountingTra
             per_device_train_batch_size=round(room / prepare(config).train.statistics.mean),
             learning_rate=config.optimizer.lr,
             weight_decay=config.optimizer.weight_decay,
-            batch_sampler=OfOneLength if form.is_sorted else "batch_sampler",
+            batch_sampler=SameLengthBatches if form.is_sorted else "batch_sampler",
             dataloader_drop_last=True,
             dataloader_num_workers=8 if is_gpu else 0,
             dataloader_persistent_workers=is_gpu and form != FORMS["default"],
@@ -142,10 +144,10 @@ def build(config: RunConfig, file: Path, form: Form, output: str) -> CountingTra
 def main() -> None:
     config, file, form = read_config(Path(sys.argv[1])), Path(sys.argv[2]), FORMS[sys.argv[3]]
     with tempfile.TemporaryDirectory() as output:
-        trainer = build(config, file, form, output)
+        trainer = build_trainer(config, file, form, output)
         layers = trainer.model[0].config.num_hidden_layers
         trainer.add_callback(
-            TakingTurns(lambda: Player(lambda: int(trainer.num_tokens), layers, is_peer=True))
+            TurnTakingCallback(lambda: TurnTaker(lambda: int(trainer.num_tokens), layers, is_peer=True))
         )
         trainer.train()
 

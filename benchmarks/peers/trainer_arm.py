@@ -30,16 +30,16 @@ from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from neobert.data.store.prepared_data import PreparedData
 from neobert.train import read_config
-from peers.attention import slots
+from peers.attention import segment_bounds
 from peers.batches import IGNORED, MULTIPLE, packed_row
-from peers.turn_taking import Player
+from peers.turn_taking import TurnTaker
 
 ROWS = 32 if torch.cuda.is_available() else 4
 """Padded rows of a microbatch."""
 NEVER = 10**6
 
 
-class Form(NamedTuple):
+class TrainerArmSettings(NamedTuple):
     """Settings of the peer's training.
 
     Attributes:
@@ -55,17 +55,17 @@ class Form(NamedTuple):
 
 
 FORMS = {
-    "default": Form("sdpa"),
-    "grouped, compiled": Form("sdpa", is_grouped=True, is_compiled=True),
-    "packed, compiled": Form("bench_varlen", is_packed=True, is_compiled=True),
-    "packed, flash_attention_4": Form("flash_attention_4", is_packed=True),
+    "default": TrainerArmSettings("sdpa"),
+    "grouped, compiled": TrainerArmSettings("sdpa", is_grouped=True, is_compiled=True),
+    "packed, compiled": TrainerArmSettings("bench_varlen", is_packed=True, is_compiled=True),
+    "packed, flash_attention_4": TrainerArmSettings("flash_attention_4", is_packed=True),
 }
 """`default` has no argument that is not needed; the others decode masked tokens only, do not wait for the
 loss of every step, and load batches in other processes."""
 
 
-class Documents(Dataset):
-    """A segment of the prepared text per row."""
+class TokenDocuments(Dataset):
+    """Dataset with one prepared segment per row."""
 
     def __init__(self, prepared: PreparedData) -> None:
         self.store, special = prepared.train, prepared.tokenizer.tokenizer.all_special_ids
@@ -82,8 +82,8 @@ class Documents(Dataset):
         return {"input_ids": ids, "special_tokens_mask": torch.isin(ids, self.special).long()}
 
 
-class PackedRows(Documents):
-    """T tokens of the prepared text, and the bounds of their documents."""
+class PackedRows(TokenDocuments):
+    """Dataset of packed rows: T tokens of the prepared text with their document boundaries."""
 
     def __init__(self, prepared: PreparedData, num_tokens: int) -> None:
         super().__init__(prepared)
@@ -94,7 +94,7 @@ class PackedRows(Documents):
 
     @property
     def max_documents(self) -> int:
-        """Largest number of documents in a row."""
+        """Return the largest number of documents in a row."""
         return max(len(packed_row(self.store, index, self.num_tokens)[1]) for index in range(len(self)))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -102,8 +102,8 @@ class PackedRows(Documents):
         return {"input_ids": ids, "lengths": lengths, "special_tokens_mask": torch.isin(ids, self.special)}
 
 
-class Padding:
-    """Collator of padded rows: transformers' own."""
+class PaddingCollator:
+    """Collator that pads rows, based on the transformers collator."""
 
     def __init__(self, tokenizer: Any, share: float) -> None:
         self.collate = DataCollatorForLanguageModeling(
@@ -115,8 +115,8 @@ class Padding:
         return {**self.collate(list(rows)), "num_tokens": num_tokens}
 
 
-class Packing:
-    """Collator of one packed row. A given number of tokens is masked, so that nothing is recompiled.
+class PackingCollator:
+    """Collator of one packed row. A fixed number of tokens is masked, to avoid recompilation.
 
     With `num_slots`, there are as many bounds in every row: empty documents at its end.
     """
@@ -135,7 +135,7 @@ class Packing:
         inputs, tenth = ids.clone(), len(chosen) // 10
         inputs[chosen[: 8 * tenth]] = self.mask_id
         inputs[chosen[8 * tenth : 9 * tenth]] = torch.randint(self.vocabulary, (tenth,))
-        bounds = slots(lengths, len(ids), "cpu", self.num_slots)
+        bounds = segment_bounds(lengths, len(ids), "cpu", self.num_slots)
         return {
             "input_ids": inputs[None],
             "labels": labels[None],
@@ -147,7 +147,7 @@ class Packing:
 
 
 class CountingTrainer(Trainer):
-    """Counts useful tokens."""
+    """Trainer that counts non-padding tokens."""
 
     num_tokens = 0
 
@@ -156,10 +156,10 @@ class CountingTrainer(Trainer):
         return super().training_step(model, inputs, *more, **named)
 
 
-class TakingTurns(TrainerCallback):
-    """Waits for a turn before the first step, and after the last step of each turn."""
+class TurnTakingCallback(TrainerCallback):
+    """Callback that waits for a turn before the first step and after the last step of each turn."""
 
-    def __init__(self, make_player: Callable[[], Player]) -> None:
+    def __init__(self, make_player: Callable[[], TurnTaker]) -> None:
         self.make_player = make_player
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
@@ -170,7 +170,9 @@ class TakingTurns(TrainerCallback):
         self.player.steps_ended()
 
 
-def arguments(config: RunConfig, form: Form, accumulated: int, folder: str) -> TrainingArguments:
+def training_arguments(
+    config: RunConfig, form: TrainerArmSettings, accumulated: int, folder: str
+) -> TrainingArguments:
     is_gpu, is_default = torch.cuda.is_available(), form == FORMS["default"]
     best = {
         "train_sampling_strategy": "group_by_length" if form.is_grouped else "random",
@@ -195,18 +197,18 @@ def arguments(config: RunConfig, form: Form, accumulated: int, folder: str) -> T
     )
 
 
-def build(config: RunConfig, folder: Path, form: Form, output: str) -> CountingTrainer:
-    """Return the Trainer of a form, ready to train."""
+def build_trainer(config: RunConfig, folder: Path, form: TrainerArmSettings, output: str) -> CountingTrainer:
+    """Build the Trainer for one arm, ready to train."""
     prepared = prepare(config)
     tokenizer, share = prepared.tokenizer.tokenizer, config.datacollator.mlm_probability
     num_tokens = config.trainer.per_device_train_batch_size * config.dataset.max_seq_length
     if form.is_packed:
-        dataset: Documents = (rows := PackedRows(prepared, num_tokens))
+        dataset: TokenDocuments = (rows := PackedRows(prepared, num_tokens))
         num_slots = rows.max_documents if form.is_compiled else None
-        collate: Any = Packing(tokenizer, share, config.dataset.max_seq_length, num_slots)
+        collate: Any = PackingCollator(tokenizer, share, config.dataset.max_seq_length, num_slots)
         accumulated = 1
     else:
-        dataset, collate = Documents(prepared), Padding(tokenizer, share)
+        dataset, collate = TokenDocuments(prepared), PaddingCollator(tokenizer, share)
         accumulated = max(1, round(num_tokens / (ROWS * prepared.train.statistics.mean)))
     more = {} if form == FORMS["default"] else {"sparse_prediction": True}
     model: PreTrainedModel = AutoModelForMaskedLM.from_pretrained(
@@ -214,7 +216,7 @@ def build(config: RunConfig, folder: Path, form: Form, output: str) -> CountingT
     )
     return CountingTrainer(
         model=model,
-        args=arguments(config, form, accumulated, output),
+        args=training_arguments(config, form, accumulated, output),
         train_dataset=dataset,
         data_collator=collate,
     )
@@ -226,9 +228,11 @@ def main() -> None:
     if form.is_grouped:
         os.environ["ACCELERATE_DYNAMO_USE_DYNAMIC"] = "true"  # one compilation for rows of all lengths
     with tempfile.TemporaryDirectory() as output:
-        trainer = build(read_config(Path(resolved)), Path(folder), form, output)
+        trainer = build_trainer(read_config(Path(resolved)), Path(folder), form, output)
         layers = trainer.model.config.num_hidden_layers
-        trainer.add_callback(TakingTurns(lambda: Player(lambda: trainer.num_tokens, layers, is_peer=True)))
+        trainer.add_callback(
+            TurnTakingCallback(lambda: TurnTaker(lambda: trainer.num_tokens, layers, is_peer=True))
+        )
         trainer.train()
 
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 
-from neobert.bench.arm import keep_standard_output
+from neobert.bench.arm import redirect_standard_output
 from neobert.train import exit_process
-from peers.kernels import DenseAttentionError, profiling, require_fused_attention, summary
+from peers.kernels import DenseAttentionError, profile_kernels, require_fused_attention, summarize_kernels
 from peers.turns import free_memory, synchronize
 
 Answer = dict[str, Any]
@@ -32,12 +32,12 @@ GIB = 2**30
 BENCHMARKS = Path(__file__).parents[1]
 
 
-class Player:
+class TurnTaker:
     """The child's side: `begin` waits for a turn, `steps_ended` ends the turn after its last step."""
 
     def __init__(self, count_tokens: Callable[[], int], num_layers: int, *, is_peer: bool) -> None:
-        """count_tokens: useful tokens since the start. A peer is judged by the attention in its profile."""
-        self._answers = keep_standard_output()
+        """Start the turn-taker; `count_tokens` returns the useful tokens since the start."""
+        self._answers = redirect_standard_output()
         self._count_tokens, self._num_layers, self._is_peer = count_tokens, num_layers, is_peer
         self._left = 0
 
@@ -49,7 +49,7 @@ class Player:
         request = json.loads(line)
         self._steps = self._left = int(request["steps"])
         self._profile = ExitStack()
-        self._kernels = self._profile.enter_context(profiling()) if request["is_profiled"] else None
+        self._kernels = self._profile.enter_context(profile_kernels()) if request["is_profiled"] else None
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         synchronize()
@@ -57,7 +57,7 @@ class Player:
         return self._steps
 
     def steps_ended(self, count: int = 1) -> int:
-        """Note that steps have ended; return how many are left of this turn, or of the next one."""
+        """Count finished steps; return the steps left in this turn, or wait and return those of the next."""
         self._left -= count
         if self._left:
             return self._left
@@ -68,12 +68,12 @@ class Player:
             "steps": self._steps,
             "seconds": seconds,
             "tokens": self._count_tokens() - self._tokens,
-            "graphs": num_graphs(),
+            "graphs": count_compiled_graphs(),
         }
         if torch.cuda.is_available():
             answer["peak_memory_gib"] = round(torch.cuda.max_memory_allocated() / GIB, 2)
         if self._kernels is not None:
-            answer |= {"kernels": summary(self._kernels), "refused": self._refused()}
+            answer |= {"kernels": summarize_kernels(self._kernels), "refused": self._refused()}
         free_memory()
         self._answers.write(json.dumps(answer) + "\n")
         self._answers.flush()
@@ -88,17 +88,17 @@ class Player:
         return ""
 
 
-def num_graphs() -> int:
-    """Return how many graphs torch.compile has made in this process; its package takes seconds to import."""
+def count_compiled_graphs() -> int:
+    """Return the number of graphs torch.compile has built in this process, without importing torch."""
     compiler = sys.modules.get("torch._dynamo.utils")
     return int(compiler.counters["stats"]["unique_graphs"]) if compiler else 0
 
 
-class Child:
-    """The conductor's side of a child process, which runs a module of this package."""
+class ArmProcess:
+    """Child process that runs a module of this package, as seen by the parent."""
 
     def __init__(self, module: str, arguments: Sequence[str], log: Any, patience_s: float = 600.0) -> None:
-        """patience_s: it is killed if an answer takes longer."""
+        """patience_s: time limit of one response; the child is killed if it takes longer."""
         self._patience_s = patience_s
         paths = [str(BENCHMARKS), os.environ.get("PYTHONPATH", "")]
         self._process = subprocess.Popen(
@@ -119,7 +119,7 @@ class Child:
             pass  # `receive` reports it
 
     def receive(self) -> Answer:
-        """Wait for the answer. Raises `RuntimeError` if the child has ended, or hangs and is killed."""
+        """Wait for the response. Raises `RuntimeError` if the child exited, or was killed after a hang."""
         assert self._process.stdout is not None
         timer = threading.Timer(self._patience_s, self._process.kill)
         timer.start()

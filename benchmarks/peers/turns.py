@@ -13,7 +13,7 @@ Step = Callable[[], int]
 """One training step; returns its number of useful tokens."""
 
 
-def measure(
+def measure_rates(
     steps: Mapping[str, Step], rounds: int, seconds: float, keep: Callable[[dict[str, list[float]]], None]
 ) -> dict[str, list[float]]:
     """Return useful tokens per second of each in every round, in turns; `keep` gets them after each round."""
@@ -22,22 +22,22 @@ def measure(
     rates: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(rounds):
         for name, step in steps.items():
-            rates[name].append(round(rate(step, seconds)))
+            rates[name].append(round(measure_rate(step, seconds)))
         keep(rates)
     return rates
 
 
-def rate(step: Step, seconds: float) -> float:
-    """Time whole cycles of batches for about this long, after two steps; the second is timed."""
+def measure_rate(step: Step, seconds: float) -> float:
+    """Return useful tokens per second over about `seconds` of whole batch cycles, after two warm-up steps."""
     free_memory()
     cycle = getattr(step, "cycle", 1)
     step()
-    lasted_s, _ = timed(step, 1)
-    lasted_s, tokens = timed(step, cycle * max(1, round(seconds / lasted_s / cycle)))
+    lasted_s, _ = time_steps(step, 1)
+    lasted_s, tokens = time_steps(step, cycle * max(1, round(seconds / lasted_s / cycle)))
     return tokens / lasted_s
 
 
-def timed(step: Step, count: int) -> tuple[float, int]:
+def time_steps(step: Step, count: int) -> tuple[float, int]:
     synchronize()
     started_s = time.perf_counter()
     tokens = sum(step() for _ in range(count))
@@ -51,12 +51,12 @@ def synchronize() -> None:
 
 
 def free_memory() -> None:
-    """Free the allocator's cache, whose blocks have other sizes for the next contender."""
+    """Free the CUDA allocator's cache before another side allocates blocks of different sizes."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
-def relative(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
-    """Return the median, minimum and maximum ratio of two sides over the rounds."""
+def relative_throughput(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+    """Return median, minimum and maximum of our rate divided by theirs, over the rounds."""
     ratios = [round(a / b, 4) for a, b in zip(ours, theirs, strict=True)]
     return {"median": statistics.median(ratios), "least": min(ratios), "greatest": max(ratios)}

@@ -68,7 +68,7 @@ def prepare(selection: Selection, output: Path | None, part: str | None, output_
     """
     resolved = selection.require()
     if part is not None:
-        return _prepare_part(resolved, output, PartNumber.of_option(part), output_format)
+        return _prepare_part(resolved, output, PartNumber.from_option(part), output_format)
     if output is not None and not (output / PREPARED).exists():
         _require_new_folder(output, "prepared text")
     folder = () if output is None else (str(output.absolute()),)

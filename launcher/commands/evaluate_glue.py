@@ -39,7 +39,7 @@ from neobert.families.hf.spec import settings_of
 from neobert.folder_lock import FolderInUseError, lock_folder
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import WEIGHT_FILES
-from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, score_text
+from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, format_score
 from neobert.runfiles.model_folder import NEOBERT_FOLDER, model_folder
 from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG
 
@@ -234,9 +234,9 @@ def _scores_text(report: Mapping[str, Any]) -> str:
         f"{name}: {len(suite['tasks'])} of {suite['of']}": suite["mean"]
         for name, suite in found["suites"].items()
     }
-    rows += [[label, score_text(mean), "", "", ""] for label, mean in means.items()]
+    rows += [[label, format_score(mean), "", "", ""] for label, mean in means.items()]
     return "\n".join([format_columns(rows), *notes(report["tasks"], report["missing"])])
 
 
 def _mean_and_deviation(values: Mapping[str, Any]) -> str:
-    return score_text(values["mean"], values["std"])
+    return format_score(values["mean"], values["std"])

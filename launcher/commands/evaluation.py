@@ -20,7 +20,7 @@ from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.plurals import counted, percent
 from neobert.printable import printable
-from neobert.runfiles.evaluation_report import score_text
+from neobert.runfiles.evaluation_report import format_score
 from neobert.runfiles.model_folder import require_model_folder
 
 HINT = "see the output above; with --output, the same command continues the evaluation"
@@ -114,8 +114,10 @@ def _score_texts(
 
 def _blimp_table(report: Report) -> str:
     rows = [["phenomenon", "accuracy"]]
-    rows += [[name, score_text(share)] for name, share in report["phenomena"].items()]
-    rows.append([f"mean of {counted(len(report['paradigms']), 'paradigm')}", score_text(report["accuracy"])])
+    rows += [[name, format_score(share)] for name, share in report["phenomena"].items()]
+    rows.append(
+        [f"mean of {counted(len(report['paradigms']), 'paradigm')}", format_score(report["accuracy"])]
+    )
     pairs, ties = counted(report["pairs"], "pair"), counted(report["ties"], "tie")
     notes = [f"not comparable with published scores: {reason}" for reason in report["not_comparable"]]
     return "\n".join(
@@ -191,8 +193,8 @@ def _passkey_table(report: Report) -> str:
     rows = [["tokens", "accuracy", *(f"depth {depth}" for depth in depths)]]
     for length, by_depth in report["by_depth"].items():
         scores = (report["accuracy"][length], *by_depth.values())
-        rows.append([f"{int(length):,}", *map(score_text, scores)])
-    return f"{format_columns(rows)}\nin percent; chance is {score_text(report['chance'])}"
+        rows.append([f"{int(length):,}", *map(format_score, scores)])
+    return f"{format_columns(rows)}\nin percent; chance is {format_score(report['chance'])}"
 
 
 def run_generation(
@@ -272,7 +274,7 @@ def _retrieval_text(report: Report) -> str:
 
 
 def _metrics_table(report: Report) -> str:
-    return format_columns([[name, score_text(value)] for name, value in report["metrics"].items()])
+    return format_columns([[name, format_score(value)] for name, value in report["metrics"].items()])
 
 
 def run_mteb(
@@ -295,8 +297,8 @@ def run_mteb(
 
 
 def _mteb_table(report: Report) -> str:
-    rows = [["type", "score"], *([name, score_text(value)] for name, value in report["types"].items())]
-    rows.append(["mean of types", score_text(report["mean_of_types"])])
-    rows.append([f"mean of {counted(len(report['scores']), 'task')}", score_text(report["mean_of_tasks"])])
+    rows = [["type", "score"], *([name, format_score(value)] for name, value in report["types"].items())]
+    rows.append(["mean of types", format_score(report["mean_of_types"])])
+    rows.append([f"mean of {counted(len(report['scores']), 'task')}", format_score(report["mean_of_tasks"])])
     failed = (printable(f"{name}: {message}") for name, message in report["failed"].items())
     return "\n".join([format_columns(rows), *failed])

@@ -15,8 +15,13 @@ from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.export_formats import FORMATS, unknown_formats
 from neobert.plurals import listed
-from neobert.runfiles.checkpoint.folders import best_or_newest, checkpoint_steps, find, holder_of
-from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
+from neobert.runfiles.checkpoint.folders import (
+    best_or_newest_checkpoint,
+    checkpoint_root,
+    checkpoint_steps,
+    find_checkpoint,
+)
+from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify_checkpoint
 from neobert.runfiles.checkpoint.model_files import WEIGHT_FILES
 from neobert.runfiles.model_folder import why_no_model
 from neobert.runfiles.run_dir import CONFIG, RESOLVED
@@ -144,18 +149,18 @@ def choose_folders(source: Path, average: str) -> list[Path]:
     """
     if not source.exists():
         raise _source_error(source, "no such folder")
-    root = holder_of(source)
+    root = checkpoint_root(source)
     if average:
         if root is None:
             raise _source_error(source, "--average needs a run directory with checkpoints")
         return [_verify_checkpoint(root / str(step)) for step in steps_to_average(root, average)]
     if root is not None:
-        return [best_or_newest(root)]
+        return [best_or_newest_checkpoint(root)]
     if (source / CONFIG).is_file() and any(source.glob(WEIGHT_FILES)) and not (source / FILE_NAME).exists():
         return [source]
     if not (source / FILE_NAME).exists():
         raise _source_error(source, _why_nothing_to_export(source))
-    found = find(source.parent, str(source))
+    found = find_checkpoint(source.parent, str(source))
     assert found is not None
     return [found[0]]
 
@@ -193,7 +198,7 @@ def steps_to_average(root: Path, average: str) -> list[int]:
 
 def _verify_checkpoint(folder: Path) -> Path:
     """Return the checkpoint folder after verifying its files against the manifest."""
-    verify(folder)
+    verify_checkpoint(folder)
     return folder
 
 

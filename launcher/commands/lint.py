@@ -22,7 +22,7 @@ from neobert.config.document import load_document
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 from neobert.printable import printable
-from profiles.inherit import EXTENDS, entries
+from profiles.inherit import EXTENDS, top_level_entries
 from profiles.registry import ResolvedRun, resolve_run
 from validators.finding import CheckResult, Finding, Status, compute_verdict
 from validators.planning import plan_run
@@ -196,7 +196,9 @@ def _move_to_linted_file(finding: Finding, resolved: ResolvedRun, path: Path) ->
     if finding.file in (str(path), COMMAND_LINE):
         return finding
     # the parent is named by `extends:` in a profile, and by `profile:` in a run file
-    extended = entries(load_document(path)).get(EXTENDS) if path.is_file() else None  # a pipe is read once
+    extended = (
+        top_level_entries(load_document(path)).get(EXTENDS) if path.is_file() else None
+    )  # a pipe is read once
     named = resolved.origin("profile") if extended is None else extended.origin
     line, column = (named.line, named.column) if named.file == str(path) else (1, 1)
     parent = f"{Path(finding.file).stem}, line {finding.line}"

@@ -52,7 +52,7 @@ from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.shape import ModelShape
 from neobert.families.table import family_of, longest_row, requested_kernels, shape_of
 from neobert.printable import printable
-from neobert.runfiles.chat_template import OWN, template_of_folder
+from neobert.runfiles.chat_template import OWN, read_folder_template
 from neobert.runfiles.checkpoint.state import read_config
 from neobert.tasks.labelled_table import LabelledTable
 from neobert.tasks.specs import reported_metrics, spec_of
@@ -234,7 +234,7 @@ def _rate_entry_from_weights(
 
 def _conversation_entries(request: RunFileInputs, shape: ModelShape, length: int) -> Iterator[Entry]:
     """Yield a chat template if the tokenizer has none, and the recipe for trained weights."""
-    if request.weights is not None and template_of_folder(request.weights.folder) is None:
+    if request.weights is not None and read_folder_template(request.weights.folder) is None:
         yield Entry("tokenizer.chat_template", next(iter(OWN)), "the tokenizer has no template of its own")
     if _is_split(request, length):
         yield Entry("dataset.long_documents", "split", "after a turn; many are longer than max_seq_length")

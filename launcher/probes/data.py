@@ -17,7 +17,7 @@ from neobert.data.sources.file_listing import places_of
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.runfiles.cache_folder import cache_folder
-from neobert.runfiles.part_faults import found_parts
+from neobert.runfiles.part_faults import read_prepared_parts
 from neobert.runfiles.prepared_parts import MANIFEST
 from validators.facts_host import DataFacts
 
@@ -114,7 +114,7 @@ def _unjoined_parts(dataset: DatasetConfig) -> dict[str, Any]:
     if dataset.cache_dir is None:
         return {}
     folder = expand_user(dataset.cache_dir)
-    found = None if (folder / MANIFEST).exists() else found_parts(folder)
+    found = None if (folder / MANIFEST).exists() else read_prepared_parts(folder)
     if found is None:
         return {}
     return {

@@ -17,7 +17,7 @@ from launcher.probes.probe import DEADLINE_S, Subject, nearest_existing_path
 from launcher.rundir.records import read_json
 from neobert.atomic_write import NO_ROOM
 from neobert.config.canonical import sha256
-from neobert.runfiles.checkpoint.folders import checkpoint_steps, set_aside_in
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, superseded_checkpoints
 from neobert.runfiles.run_dir import CHECKPOINTS
 from neobert.runfiles.weights_header import WEIGHTS
 from neobert.units import BYTES_PER_MIB
@@ -186,7 +186,7 @@ def probe_output(subject: Subject) -> OutputFacts:
         is_empty=not is_directory or not any(folder.iterdir()),
         config_digest=sha256(resolved) if resolved else "",
         checkpoint_steps=tuple(checkpoint_steps(checkpoints)),
-        num_set_aside=len(set_aside_in(checkpoints)),
+        num_set_aside=len(superseded_checkpoints(checkpoints)),
         foreign_checkpoint=_foreign_checkpoint(folder / FOREIGN_TREE),
         obstacle=_why_not_writable(nearest_existing_path(folder)),
     )

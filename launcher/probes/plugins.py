@@ -16,7 +16,7 @@ from launcher.process.trainer_process import child_environment
 from launcher.terminal.activity import log_long_waits
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.plugins.kinds import DATASET, MASKING, requested
+from neobert.plugins.kinds import DATASET, MASKING, requested_plugins
 from validators.facts_io import parse_record
 from validators.facts_run import PluginFacts
 
@@ -28,7 +28,9 @@ HASH_SEEDS = ("1", "2")
 def probe_plugins(subject: Subject) -> PluginFacts:
     """Test a run's plug-ins, and compare results from two processes."""
     first = _examine_plugins(subject, HASH_SEEDS[0], is_again=False)
-    compared = [each.key for each in requested(subject.config.plugins) if each.kind in (MASKING, DATASET)]
+    compared = [
+        each.key for each in requested_plugins(subject.config.plugins) if each.kind in (MASKING, DATASET)
+    ]
     if compared and not first["failures"]:
         second = _examine_plugins(subject, HASH_SEEDS[1], is_again=True)
         first["failures"] = [*second["failures"], *_differing_results(first["digests"], second["digests"])]

@@ -20,11 +20,20 @@ from neobert.config.schema import RunConfig
 from neobert.data.sources.file_listing import places_of
 from neobert.errors import ProjectError
 from neobert.plugins.changes import plugin_differences
-from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usable, search
-from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
+from neobert.runfiles.checkpoint.folders import (
+    belongs_to,
+    checkpoint_roots,
+    find_checkpoint_and_rejected,
+    newest_usable_checkpoint,
+)
+from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify_checkpoint
 from neobert.runfiles.checkpoint.refusal import IntactCheckpointError
 from neobert.runfiles.checkpoint.state import CONFIG, DATA_FINGERPRINT, STATE, STATE_DIR, TOKENIZER_DIGEST
-from neobert.runfiles.continuation import continuation_differences, find_source, tokenizer_differences
+from neobert.runfiles.continuation import (
+    continuation_differences,
+    find_source_checkpoint,
+    tokenizer_differences,
+)
 from neobert.runfiles.resume_policy import numeric_differences, schedule_differences, structural_differences
 from neobert.runfiles.run_dir import CHECKPOINTS
 from validators.facts_host import ResumeFacts
@@ -45,11 +54,11 @@ def probe_resume(subject: Subject) -> ResumeFacts:
     root, check = subject.output_dir / CHECKPOINTS, partial(_verify_in_time, subject)
     continued: str | None = None
     try:
-        found, passed_by = search(root, selector, check)
+        found, passed_by = find_checkpoint_and_rejected(root, selector, check)
         if found is None and (continued := subject.config.trainer.continue_from) is not None:
-            found = find_source(continued, check)
+            found = find_source_checkpoint(continued, check)
     except ProjectError as error:
-        alternative = _newest_other_checkpoint((*holders(Path(error.place)), root), subject)
+        alternative = _newest_other_checkpoint((*checkpoint_roots(Path(error.place)), root), subject)
         return replace(
             nothing,
             target=error.place,
@@ -93,7 +102,7 @@ def _newest_other_checkpoint(roots: tuple[Path, ...], subject: Subject) -> str:
     """Return the newest verified checkpoint of the first folder that has one, or an empty string."""
     for root in roots:
         with suppress(PermissionError):
-            if usable := newest_usable(root, partial(_verify_in_time, subject)):
+            if usable := newest_usable_checkpoint(root, partial(_verify_in_time, subject)):
                 return str(usable)
     return ""
 
@@ -109,7 +118,7 @@ def _file_exists(path: str) -> bool:
 def _verify_in_time(subject: Subject, folder: Path) -> Manifest:
     """Verify a checkpoint, after requesting as much time as a slow disk needs to read it."""
     request_reading_time(subject, folder, read_manifest(folder).size_bytes)
-    return verify(folder)
+    return verify_checkpoint(folder)
 
 
 def _difference_texts(

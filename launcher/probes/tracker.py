@@ -10,8 +10,8 @@ from urllib.request import getproxies
 
 from launcher.probes.probe import Subject, nearest_existing_path
 from neobert.config import to_dict
-from neobert.trackers.table import TRACKERS, requested
-from neobert.trackers.wandb import WANDB, mode_of
+from neobert.trackers.table import TRACKERS, requested_trackers
+from neobert.trackers.wandb import WANDB, wandb_mode
 from validators.facts_host import TrackerFacts
 
 SERVER = "https://api.wandb.ai"
@@ -23,8 +23,10 @@ def probe_tracker(subject: Subject) -> TrackerFacts:
     """Look up packages, folders, mode, login and server. Nothing is imported, created or sent."""
     server = os.environ.get("WANDB_BASE_URL") or SERVER
     config = subject.config
-    offline = mode_of(config.wandb.mode) in ("offline", "disabled")
-    is_online = WANDB.name in requested(config.trackers, with_wandb=config.wandb.enabled) and not offline
+    offline = wandb_mode(config.wandb.mode) in ("offline", "disabled")
+    is_online = (
+        WANDB.name in requested_trackers(config.trackers, with_wandb=config.wandb.enabled) and not offline
+    )
     return TrackerFacts(
         is_installed=WANDB.is_installed,
         is_offline=offline,

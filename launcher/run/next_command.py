@@ -10,7 +10,7 @@ from launcher.rundir.directory import halt_removal_command
 from launcher.rundir.records import read_json
 from neobert.errors import EXIT_OK
 from neobert.families.table import family_of_type
-from neobert.runfiles.checkpoint.folders import BEST, follow
+from neobert.runfiles.checkpoint.folders import BEST, follow_pointer
 from neobert.runfiles.run_dir import CHECKPOINTS, HALT, RESOLVED
 from neobert.tasks.short_commands import SHORT_COMMANDS
 from neobert.tasks.specs import SPECS
@@ -26,7 +26,7 @@ def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
     code that loads the model. Uses `checkpoints/best` if the run has one.
     """
     if exit_code == EXIT_OK and checkpoint:
-        checkpoint = follow(folder / CHECKPOINTS, BEST) or checkpoint
+        checkpoint = follow_pointer(folder / CHECKPOINTS, BEST) or checkpoint
         resolved = read_json(folder / RESOLVED) or {}
         spec, model = SPECS.get(str(resolved.get("task"))), resolved.get("model")
         if spec is not None and spec.labels is not None:

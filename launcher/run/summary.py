@@ -43,7 +43,12 @@ from neobert.errors import (
 from neobert.metric_names import CORPUS_SHARE, EVAL_LOSS
 from neobert.plurals import percent
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, latest, newest_usable
+from neobert.runfiles.checkpoint.folders import (
+    BEST,
+    checkpoint_steps,
+    latest_checkpoint,
+    newest_usable_checkpoint,
+)
 from neobert.runfiles.checkpoint.manifest import verify_sizes
 from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
 from neobert.runfiles.run_dir import CHECKPOINTS, LOGS, MANIFEST, METRICS, RESOLVED
@@ -121,7 +126,7 @@ def summarize_run(
     evaluations = [line for line in history.evaluations if EVAL_LOSS in line] or [{}]
     first, last = evaluations[0], evaluations[-1]
     beat = last_heartbeat(folder, 0)
-    checkpoint = latest(folder / CHECKPOINTS)
+    checkpoint = latest_checkpoint(folder / CHECKPOINTS)
     best = find_best(read_json(folder / RESOLVED), history)
     has_best = best is not None and best.step in checkpoint_steps(folder / CHECKPOINTS)
     return Summary(
@@ -195,7 +200,7 @@ def saved_step(folder: Path) -> int:
     `latest` may be outdated after a killed save. The trainer compares the content of the files when it reads
     them.
     """
-    newest = newest_usable(folder / CHECKPOINTS, verify_sizes)
+    newest = newest_usable_checkpoint(folder / CHECKPOINTS, verify_sizes)
     return int(newest.name) if newest else 0
 
 

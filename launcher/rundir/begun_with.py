@@ -9,10 +9,10 @@ from launcher.rundir.records import read_json
 from neobert.plurals import listed
 from neobert.runfiles.checkpoint.folders import BEST
 from neobert.runfiles.run_dir import NEVER, NEWEST, PROVENANCE, RESOLVED
-from profiles.registry import Begun, ResolvedRun
+from profiles.registry import RecordedRun, ResolvedRun
 
 
-def read_begun(run: ResolvedRun) -> Begun | None:
+def read_begun(run: ResolvedRun) -> RecordedRun | None:
     """Return the record of the run that this one would continue; None without one or for a fresh start.
 
     A checkpoint that is named by its path belongs to the run directory that contains it.
@@ -26,9 +26,9 @@ def read_begun(run: ResolvedRun) -> Begun | None:
     return next(filter(None, map(_read_record, (path, *path.parents[:2]))), None)
 
 
-def _read_record(folder: Path) -> Begun | None:
+def _read_record(folder: Path) -> RecordedRun | None:
     config, origins = read_json(folder / RESOLVED), read_json(folder / PROVENANCE)
-    return Begun(str(folder / RESOLVED), config, origins) if config and origins else None
+    return RecordedRun(str(folder / RESOLVED), config, origins) if config and origins else None
 
 
 def note_on_begun(run: ResolvedRun) -> str:

@@ -15,7 +15,7 @@ from neobert.data.sources.file_listing import places_of
 from neobert.data.sources.file_selection import select_files
 from neobert.errors import ProjectError
 from neobert.runfiles.cache_folder import cache_folder
-from neobert.runfiles.checkpoint.folders import latest
+from neobert.runfiles.checkpoint.folders import latest_checkpoint
 from neobert.runfiles.checkpoint.state import DATA_FINGERPRINT, STATE, STATE_DIR
 from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST
 from neobert.tasks.specs import spec_of
@@ -45,7 +45,7 @@ def _changed_names(config: RunConfig, cache: Path, trained_on: set[Described]) -
 
 def _trained_files(cache: Path, folder: Path) -> Iterator[set[Described]]:
     """Yield the files of prepared data with the fingerprint of the run's newest checkpoint."""
-    checkpoint = latest(folder / CHECKPOINTS)
+    checkpoint = latest_checkpoint(folder / CHECKPOINTS)
     state = {} if checkpoint is None else read_json(checkpoint / STATE_DIR / STATE)
     identity = state.get("identity")
     fingerprint = identity.get(DATA_FINGERPRINT) if isinstance(identity, dict) else None

@@ -30,7 +30,7 @@ from neobert.errors import ProjectError
 from neobert.printable import printable
 from neobert.runfiles.attempt import FILE, replaced_error
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
-from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from neobert.runfiles.checkpoint.state import STATE, STATE_DIR
 from neobert.runfiles.resume_policy import DEFAULTS
 from neobert.runfiles.run_dir import CHECKPOINTS, HALT, MANIFEST, NEVER, NEWEST, RESOLVED
@@ -309,7 +309,7 @@ def _has_final_checkpoint(run: ResolvedRun, folder: Path) -> bool:
         return False
     announce(f"verifying {newest}")
     try:
-        is_last = verify(newest).step == last_step
+        is_last = verify_checkpoint(newest).step == last_step
     except (ProjectError, PermissionError):
         return False
     return is_last and read_json(newest / STATE_DIR / STATE).get("row") is None

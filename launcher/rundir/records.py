@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from launcher.io.files import open_regular
 from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
-from neobert.runfiles.json_values import is_count, is_number, is_text, is_texts, parse_object
+from neobert.runfiles.json_values import is_count, is_number, is_text, is_text_mapping, parse_object
 from neobert.runfiles.run_dir import OUTCOME, heartbeat_path
 
 Record = dict[str, Any]
@@ -55,7 +55,7 @@ BEAT_VALUES: Checks = {
     **dict.fromkeys(("attention_kernel", "compute_dtype", "boot_id"), is_text),
     "loss": _is_loss,
     **dict.fromkeys(("phase_longest_s", "warnings", "nsa"), _are_numbers),
-    "warning_messages": is_texts,
+    "warning_messages": is_text_mapping,
 }
 OUTCOME_VALUES: Checks = {
     "status": is_text,

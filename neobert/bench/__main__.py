@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from neobert.bench.conductor import conduct
+from neobert.bench.conductor import run_benchmark
 from neobert.bench.request import Request
 from neobert.json_program import serve
 
 if __name__ == "__main__":
-    sys.exit(serve(lambda content: conduct(Request(**content)), sys.argv[1:]))
+    sys.exit(serve(lambda content: run_benchmark(Request(**content)), sys.argv[1:]))

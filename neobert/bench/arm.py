@@ -20,8 +20,8 @@ from typing import Any, TextIO
 
 import torch
 
-from neobert.bench.device import device_name, measure_peak, versions
-from neobert.bench.documents import synthesize
+from neobert.bench.device import device_name, measure_peak, package_versions
+from neobert.bench.documents import synthesize_data
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_file
@@ -45,8 +45,8 @@ log = logging.getLogger("neobert.bench")
 REPORTED = ("time/", "perf/data_wait", "perf/host_bound", TRAIN_LOSS)
 
 
-def of_whole_steps(config: RunConfig) -> RunConfig:
-    """Return a config whose warm-ups of batch size and length end after the first step."""
+def without_warm_up_phases(config: RunConfig) -> RunConfig:
+    """Return the config with the batch-size and sequence-length warm-ups ending after the first step."""
     pieces = int(piece_length(config) is not None)  # one, so that the shape has slots for them
     trainer = replace(
         config.trainer,
@@ -61,9 +61,9 @@ class Arm:
     """Trainer of one benchmarked config. The public methods with a dict result are the requests."""
 
     def __init__(self, config: RunConfig, data: str, folder: Path) -> None:
-        config = of_whole_steps(config)
+        config = without_warm_up_phases(config)
         self._world = start_world(config)
-        prepared = synthesize(config, folder) if data == "synthetic" else prepare(config)
+        prepared = synthesize_data(config, folder) if data == "synthetic" else prepare(config)
         ready = prepare_model(config, prepared, self._world, is_fresh=True)
         self.trainer = build_trainer(config, folder, self._world, ready, Signals(), None)
         self._fingerprint = prepared.fingerprint
@@ -75,7 +75,7 @@ class Arm:
         """Return device, package versions, kernels, data fingerprint and data-sheet peak of this arm."""
         return {
             "device": device_name(self._world.device),
-            "versions": versions(),
+            "versions": package_versions(),
             "attention_kernel": self.trainer.task.backbone.attention,
             "compute_dtype": str(self._world.compute_dtype).removeprefix("torch."),
             "data_fingerprint": self._fingerprint,
@@ -84,7 +84,7 @@ class Arm:
 
     def cold_peak(self) -> dict[str, Any]:
         """Measure the peak FLOP/s of the device before any training."""
-        return {"cold_peak_flops_per_s": self._peak()}
+        return {"cold_peak_flops_per_s": self._measure_peak()}
 
     def warm_up(self, count: int) -> dict[str, Any]:
         """Run `count` warm-up steps, including compilation, and discard their metrics."""
@@ -105,7 +105,7 @@ class Arm:
             "seconds": seconds,
             "tokens": progress.tokens_total - tokens,
             "flops": self.trainer.state.flops - flops,
-            "peak_flops_per_s": self._peak(),
+            "peak_flops_per_s": self._measure_peak(),
         }
 
     def finish(self) -> dict[str, Any]:
@@ -116,13 +116,13 @@ class Arm:
         means = {name: fmean(row[name] for row in self._rows) for name in names}
         return {
             "means": means,
-            "parts_of_step": parts_of_step(means),
+            "parts_of_step": timed_share_of_step(means),
             "memory": memory_fields(self._world.device) | allocator_fields(self._world.device),
             "recompiles": self.trainer.state.recompiles,
         }
 
     @contextmanager
-    def resting(self) -> Iterator[None]:
+    def excluded_from_step_times(self) -> Iterator[None]:
         """Exclude the `with` block, in which another arm may run, from the step times."""
         with self.trainer.stopwatch.pause("rest"):
             yield
@@ -133,12 +133,12 @@ class Arm:
 
     def _advance(self, count: int) -> float:
         """Run `count` steps with their hooks; return the seconds until the device has finished."""
-        self._wait()
+        self._synchronize_device()
         started_s = time.perf_counter()
         for _ in range(count):
             run_step(self.trainer)
             run_hooks(self.trainer, self._hooks)
-        self._wait()
+        self._synchronize_device()
         return time.perf_counter() - started_s
 
     def _new_hooks(self) -> list[Hook]:
@@ -162,17 +162,17 @@ class Arm:
         if len(report.metrics) > 1:
             self._rows.append(report.metrics)
 
-    def _peak(self) -> float:
-        with self.resting():
+    def _measure_peak(self) -> float:
+        with self.excluded_from_step_times():
             return measure_peak(self._world.device, self._world.compute_dtype)
 
-    def _wait(self) -> None:
+    def _synchronize_device(self) -> None:
         if self._world.is_on_gpu:
             torch.cuda.synchronize(self._world.device)
 
 
-def parts_of_step(means: Mapping[str, float]) -> float | None:
-    """Return all timed parts' total as a share of step time; None without timing_breakdown."""
+def timed_share_of_step(means: Mapping[str, float]) -> float | None:
+    """Return the timed parts' share of the step time; None without trainer.timing_breakdown."""
     names = [f"time/{name}_ms" for name in PARTS]
     if not means.keys() >= set(names):
         return None
@@ -182,20 +182,20 @@ def parts_of_step(means: Mapping[str, float]) -> float | None:
 def serve(arm: Arm, requests: TextIO, answers: TextIO) -> None:
     """Execute requests, one JSON line each, and write their results until the input ends."""
     with collecting_between_steps():
-        while line := next_line(arm, requests):
+        while line := wait_for_request(arm, requests):
             request = json.loads(line)
             answer = getattr(arm, request.pop("do"))(**request)
             answers.write(json.dumps(answer) + "\n")
             answers.flush()
 
 
-def next_line(arm: Arm, requests: TextIO) -> str:
+def wait_for_request(arm: Arm, requests: TextIO) -> str:
     """Wait for the next request line; an empty string at the end of the input."""
-    with arm.resting():
+    with arm.excluded_from_step_times():
         return requests.readline()
 
 
-def keep_standard_output() -> TextIO:
+def redirect_standard_output() -> TextIO:
     """Return a stream to standard output, and redirect file descriptor 1 to standard error.
 
     Output of compilers then cannot mix with the results.
@@ -208,7 +208,7 @@ def keep_standard_output() -> TextIO:
 def main(arguments: list[str]) -> int:
     """Build the arm and execute requests; return the exit code."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
-    answers = keep_standard_output()
+    answers = redirect_standard_output()
     try:
         path = Path(arguments[0])
         folder = path.with_suffix("")

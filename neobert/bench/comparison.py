@@ -33,12 +33,12 @@ def median_interval(values: Sequence[float]) -> Interval:
     If there are too few values, return the widest interval with its actual coverage.
     """
     ordered, n = sorted(values), len(values)
-    depths = [depth for depth in range(n // 2) if coverage_of(n, depth) >= WANTED_COVERAGE]
+    depths = [depth for depth in range(n // 2) if interval_coverage(n, depth) >= WANTED_COVERAGE]
     depth = max(depths, default=0)
-    return Interval(ordered[depth], ordered[n - 1 - depth], coverage_of(n, depth))
+    return Interval(ordered[depth], ordered[n - 1 - depth], interval_coverage(n, depth))
 
 
-def coverage_of(n: int, depth: int) -> float:
+def interval_coverage(n: int, depth: int) -> float:
     """Return the coverage of the interval from the `depth`-th lowest to the `depth`-th highest of n values.
 
     `depth` is counted from 0.
@@ -85,12 +85,12 @@ def compare(a: Sequence[float], b: Sequence[float]) -> Comparison:
     return Comparison(median(ratios), median_interval(ratios), ratios)
 
 
-def refuse_other_baseline(request: Request, about: Mapping[str, Any]) -> None:
+def require_matching_baseline(request: Request, about: Mapping[str, Any]) -> None:
     """Raise `ProjectError` if device, versions, config, data or settings differ from the baseline's."""
     baseline = request.baseline
     if baseline is None:
         return
-    differences = list(_differences(baseline, request, about))
+    differences = list(_baseline_differences(baseline, request, about))
     if differences:
         raise ProjectError(
             "bench-baseline",
@@ -111,7 +111,9 @@ def compare_with_baseline(baseline: Mapping[str, Any], report: Mapping[str, Any]
     }
 
 
-def _differences(baseline: Mapping[str, Any], request: Request, about: Mapping[str, Any]) -> Iterator[str]:
+def _baseline_differences(
+    baseline: Mapping[str, Any], request: Request, about: Mapping[str, Any]
+) -> Iterator[str]:
     then = next(iter(baseline["arms"].values()))
     name = next(iter(request.arms))
     pairs = {

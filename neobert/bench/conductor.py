@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from neobert.bench.comparison import compare, compare_with_baseline, refuse_other_baseline
+from neobert.bench.comparison import compare, compare_with_baseline, require_matching_baseline
 from neobert.bench.request import Data, Request
 from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, ProjectError, read_error_file
 from neobert.plurals import counted
@@ -25,14 +25,14 @@ TIMEOUT_S = 10.0
 Turns = dict[str, list[dict[str, Any]]]
 
 
-def conduct(request: Request) -> dict[str, Any]:
+def run_benchmark(request: Request) -> dict[str, Any]:
     """Run warm-up and all rounds; return the report.
 
     The order of the arms alternates, so that a drift of clock rate or temperature favours neither.
     """
-    with workers(request) as arms:
+    with start_workers(request) as arms:
         about = {name: arm.call("describe") for name, arm in arms.items()}
-        refuse_other_baseline(request, next(iter(about.values())))
+        require_matching_baseline(request, next(iter(about.values())))
         for name, arm in arms.items():
             about[name] |= arm.call("cold_peak")
             log_progress(f"{name}: {counted(request.trim, 'warm-up step')}")
@@ -41,13 +41,13 @@ def conduct(request: Request) -> dict[str, Any]:
         for number in range(request.rounds):
             for name in sorted(arms, reverse=bool(number % 2)):
                 turns[name].append(arms[name].call("turn", count=request.steps_per_turn))
-            log_progress(f"round {number + 1} of {request.rounds}: {rates_text(turns)}")
+            log_progress(f"round {number + 1} of {request.rounds}: {format_rates(turns)}")
         ends = {name: arm.call("finish") for name, arm in arms.items()}
-    return report(request, about, turns, ends)
+    return build_report(request, about, turns, ends)
 
 
 @contextmanager
-def workers(request: Request) -> Iterator[dict[str, Worker]]:
+def start_workers(request: Request) -> Iterator[dict[str, Worker]]:
     """Start a child process for each arm; kill them after the `with` block."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="neobert-bench-")))
@@ -59,7 +59,7 @@ def workers(request: Request) -> Iterator[dict[str, Worker]]:
         yield arms
 
 
-def report(
+def build_report(
     request: Request, about: Mapping[str, Any], turns: Turns, ends: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the report as JSON values."""
@@ -68,7 +68,7 @@ def report(
         name: {
             "config_digest": request.digests[name],
             **{key: about[name][key] for key in ("attention_kernel", "compute_dtype", "data_fingerprint")},
-            **summary(turns[name], about[name]),
+            **summarize_turns(turns[name], about[name]),
             **ends[name],
             "turns": turns[name],
         }
@@ -87,20 +87,20 @@ def report(
         "baseline": None,
     }
     if len(arms) > 1:
-        found = compare(*(rates(turns[name]) for name in sorted(turns)))
+        found = compare(*(token_rates(turns[name]) for name in sorted(turns)))
         result["comparison"] = found.as_json()
     if request.baseline is not None:
         result["baseline"] = compare_with_baseline(request.baseline, result)
     return result
 
 
-def summary(turns: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, Any]:
+def summarize_turns(turns: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, Any]:
     """Return medians over an arm's turns, and its MFU relative to the measured and the data-sheet peak."""
     flops_per_s = median(turn["flops"] / turn["seconds"] for turn in turns)
     peak = median(turn["peak_flops_per_s"] for turn in turns)
     nominal = about["nominal_flops_per_s"]
     return {
-        "tokens_per_second": median(rates(turns)),
+        "tokens_per_second": median(token_rates(turns)),
         "step_ms": median(1000 * turn["seconds"] / turn["steps"] for turn in turns),
         "flops_per_s": flops_per_s,
         "measured_peak_flops_per_s": peak,
@@ -111,14 +111,14 @@ def summary(turns: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def rates(turns: list[dict[str, Any]]) -> list[float]:
+def token_rates(turns: list[dict[str, Any]]) -> list[float]:
     """Return the tokens per second of each turn."""
     return [turn["tokens"] / turn["seconds"] for turn in turns]
 
 
-def rates_text(turns: Turns) -> str:
+def format_rates(turns: Turns) -> str:
     """Format the tokens per second of each arm in its last turn."""
-    return ", ".join(f"{name} {rates(done[-1:])[0]:,.0f} tokens/s" for name, done in turns.items())
+    return ", ".join(f"{name} {token_rates(done[-1:])[0]:,.0f} tokens/s" for name, done in turns.items())
 
 
 def log_progress(text: str) -> None:
@@ -151,7 +151,7 @@ class Worker:
         except BrokenPipeError:
             answer = ""
         if not answer:
-            raise self._failure()
+            raise self._exit_error()
         return dict(json.loads(answer))
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class Worker:
         self._child.kill()
         self._child.communicate()
 
-    def _failure(self) -> ProjectError:
+    def _exit_error(self) -> ProjectError:
         with suppress(subprocess.TimeoutExpired):  # a child that closed its output but did not exit is killed
             self._child.wait(TIMEOUT_S)
         self._child.kill()

@@ -19,7 +19,7 @@ CPU_SIZE, CPU_REPEATS = 1024, 5
 PRODUCT = "product"
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """Return the versions of Python, CUDA, neobert-launch and the installed packages of `PACKAGES`."""
     found = {"python": platform.python_version(), "neobert-launch": __version__}
     if torch.version.cuda:

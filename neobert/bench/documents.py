@@ -32,13 +32,13 @@ MICROBATCHES = 64
 ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 
 
-def synthesize(config: RunConfig, folder: Path) -> PreparedData:
+def synthesize_data(config: RunConfig, folder: Path) -> PreparedData:
     """Generate documents for up to 64 microbatches, within the length limits of the config.
 
     Like other text, they are shuffled and masked differently in every epoch.
     """
-    tokenizer = _tokenizer(config)
-    store = _store(config, tokenizer)
+    tokenizer = _synthetic_tokenizer(config)
+    store = _synthetic_store(config, tokenizer)
     tokenizer.save(folder / TOKENIZER_FOLDER)
     fingerprint = sha256(store.offsets.tobytes() + store.tokens.tobytes()).hexdigest()
     return PreparedData(folder, store, None, tokenizer, fingerprint, {})
@@ -55,7 +55,7 @@ def draw_lengths(config: RunConfig, shortest: int, generator: np.random.Generato
     return lengths[: int(np.searchsorted(np.cumsum(lengths), wanted)) + 1]
 
 
-def _store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
+def _synthetic_store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
     generator, framing = np.random.default_rng(SEED), tokenizer.framing
     lengths = draw_lengths(config, framing.size + 1, generator)
     offsets = np.concatenate(([0], np.cumsum(lengths)))
@@ -68,7 +68,7 @@ def _store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
     return TokenStore.from_batches([Encoded(tokens, lengths, Counts(), columns=columns)], declared)
 
 
-def _tokenizer(config: RunConfig) -> TokenizerBundle:
+def _synthetic_tokenizer(config: RunConfig) -> TokenizerBundle:
     """Build a word-level tokenizer whose size is the model's embedding rows, rounded down to 128.
 
     Raises `ProjectError` MOD002 if the model has fewer than 128 rows.

@@ -60,7 +60,7 @@ def is_section(annotation: Any) -> bool:
 
 
 def type_tag(member: type[Any]) -> str:
-    """Return a discriminated section's tag: the default value of its key `type`."""
+    """Return the tag of a section class: the default value of its key `type`."""
     return str(next(item.default for item in fields(member) if item.name == TAG))
 
 
@@ -130,7 +130,7 @@ def annotation_at(path: Path, root: Any = RunConfig) -> Any:
 
 
 def literal_choices(annotation: Any) -> tuple[str, ...]:
-    """Return the allowed values of a key, or the usual ones among others; empty without such a set."""
+    """Return the allowed values of a key, or its usual values if others are allowed too; else empty."""
     bare, _ = unwrap(annotation)
     parts = get_args(bare) if is_union(bare) else (bare,)
     return next((get_args(part) for part in parts if get_origin(part) is Literal), ())

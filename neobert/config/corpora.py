@@ -39,18 +39,18 @@ def corpus_paths(corpus: DatasetConfig | MixtureCorpus) -> tuple[str, ...]:
 
 
 def is_remote(corpus: DatasetConfig | MixtureCorpus) -> bool:
-    """Return whether the text is prepared data in an object store, such as s3://bucket/prepared."""
+    """Return whether the corpus is prepared data in an object store, such as s3://bucket/prepared."""
     paths = corpus_paths(corpus)
     return len(paths) == 1 and "://" in paths[0]
 
 
 def is_on_hub(corpus: DatasetConfig | MixtureCorpus) -> bool:
-    """Return whether the text is a dataset of the Hub, which the library `datasets` reads."""
+    """Return whether the corpus is a Hub dataset, which is read with `datasets`."""
     return corpus.name is not None and not corpus.name.startswith(BUILTIN)
 
 
 def corpus_label(corpus: DatasetConfig | MixtureCorpus) -> str:
-    """Return the paths, comma-separated, or the name of a text."""
+    """Return the comma-separated paths of a corpus, or its name."""
     return ", ".join(corpus_paths(corpus)) or str(corpus.name)
 
 

@@ -27,7 +27,7 @@ class ConfigIssue(NamedTuple):
 
     @property
     def place(self) -> str:
-        """`file:line:column`, without the parts that are unknown."""
+        """Return `file:line:column`, without unknown parts."""
         parts = [self.file] + [str(number) for number in (self.line, self.column) if number]
         return ":".join(parts)
 

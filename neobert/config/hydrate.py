@@ -88,7 +88,7 @@ class _ValueType(NamedTuple):
     Attributes:
         form: "section", "union", "dict", `tuple`, or the type of a scalar (Literal for one of `choices`).
         tags: the members of a discriminated section by tag.
-        parts: of a union its two kinds, of a tuple its items.
+        parts: types of a union's two members, or of a tuple's items.
         bounds: names of `BOUNDS`, with their limits.
     """
 
@@ -136,7 +136,7 @@ def _required_keys(section: Any) -> tuple[str, ...]:
 
 
 class _ValueReader:
-    """Recursive converter of plain values by kind. Rejected values become None and are recorded."""
+    """Recursive converter of plain values by type. Rejected values become None and are recorded."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []

@@ -51,7 +51,7 @@ def suggest_key(path: str) -> str:
 
 
 def _intended_section(section: str) -> str | None:
-    """Return the section that a name means, exactly or misspelt; None if there is none."""
+    """Return the section with this name, or the one that it misspells; None if there is none."""
     if section in ("", *sections()):
         return section
     return OTHER_SECTIONS.get(section) or correct_spelling(section, sections(), may_be_short=True) or None

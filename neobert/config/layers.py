@@ -117,7 +117,7 @@ def with_tokenizer_of_weights(root: Node) -> Node:
 
 
 def _sets_tokenizer(root: Node, key: Path) -> bool:
-    """Return whether a layer sets a key; null in a file or argument asks for a trained tokenizer."""
+    """Return whether a layer sets a tokenizer key; null in a file or argument requests a trained one."""
     node = find(root, key)
     return node is not None and (node.value is not None or node.origin.kind in GIVEN)
 

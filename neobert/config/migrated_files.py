@@ -123,7 +123,7 @@ def _translate_value(target: str, node: Node) -> Node:
 def _other_trainer_defaults(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
     """Return the other trainer's defaults, at the position of the section that sets the number of steps.
 
-    Empty if there is no such section, or if it names the steps as trainers do that save by default.
+    Empty without such a section, or if it sets `max_steps`, as trainers that save by default do.
     """
     steps = known.get(("trainer", "max_steps"))
     if steps is None or not isinstance(root.value, dict):

@@ -66,7 +66,7 @@ def translated_choice(target: str, value: Scalar) -> Scalar:
 
 
 def no_effect_reason(name: str, value: Any) -> str:
-    """Return the reason that an entry has no effect; empty if it has one."""
+    """Return the reason why an entry has no effect; empty if it has an effect."""
     return (
         "it has no value"
         if value is None
@@ -75,7 +75,7 @@ def no_effect_reason(name: str, value: Any) -> str:
 
 
 def translate_entry(name: str, value: Any) -> Translation | None:
-    """Translate an entry by the last part of its key; None if it has none."""
+    """Translate an entry by the last part of its key; None if there is no translation."""
     if convert := CONVERSIONS.get(name):
         return convert(value)
     key, _, ours = rename_table()["entries"].get(_format_entry(name, value), "").partition(": ")

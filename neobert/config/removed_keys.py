@@ -1,4 +1,4 @@
-"""Keys of earlier versions that were removed, and former defaults: stored configs have or lack them."""
+"""Removed keys of earlier versions, and former defaults of keys that stored configs lack."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEGACY_DEFAULTS: Mapping[str, Any] = {
 
 
 def without_removed(config: Mapping[str, Any], *, keep_set: bool) -> dict[str, Any]:
-    """Return a stored canonical config without removed keys; `keep_set`: with those that had an effect."""
+    """Return a stored canonical config without removed keys; `keep_set` keeps those that had an effect."""
 
     def is_kept(key: str, value: Any) -> bool:
         return key not in REMOVED or (keep_set and key in WAYS_OUT and value is not None)

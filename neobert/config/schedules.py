@@ -71,7 +71,7 @@ N = TypeVar("N", int, int | None)
 
 
 def resolve_steps(percent: float | None, steps: N, total: int) -> int | N:
-    """Return the percentage of `total` in steps; `steps` if it is None."""
+    """Convert a percentage of `total` to steps; return `steps` if the percentage is None."""
     return steps if percent is None else round(total * percent / 100)
 
 

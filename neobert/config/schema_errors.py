@@ -173,7 +173,7 @@ def _wrong_value_flaw(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
 
 
 def _hint_translated(path: Path, value: Any) -> str:
-    """Return a hint for a value as other trainers write it, in the unit of this key or of another one."""
+    """Return a hint with the converted value if the value follows another trainer's format; else empty."""
     meant = translate_entry(str(path[-1]), value) if path else None
     if meant is None or not is_legal(meant.key, meant.value):
         return ""
@@ -228,7 +228,7 @@ def _hint_other_type(value: object, bare: Any) -> str:
 
 
 def _intended_choice(value: str, choices: Sequence[str]) -> str:
-    """Return the only choice that begins with a text, or the one that it misspells."""
+    """Return the only choice that starts with `value`, else the choice that it misspells; else empty."""
     longer = [each for each in choices if each.startswith(value)] if value else []
     names = {each.replace("-", "_"): each for each in choices}
     return longer[0] if len(longer) == 1 else names.get(correct_spelling(value, names), "")

@@ -34,7 +34,7 @@ def text_format(path: Path) -> str | None:
 
 
 def hint_for_plain_text(path: Path) -> str:
-    """Return the hint for plain text where rows are read: the file may be a table by another name."""
+    """Return the hint for a plain-text file where rows are expected."""
     compression = path.suffix if path.suffix.lower() in COMPRESSIONS else ""
     copies = {kind: quote(f"{without_suffixes(path)}{kind}{compression}") for kind in (".tsv", CONLL)}
     return (

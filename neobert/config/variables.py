@@ -75,7 +75,7 @@ def _texts_with_dollar(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node
 
 
 def keys_using_variable(name: str, references: References) -> tuple[str, ...]:
-    """Return the sorted dotted keys that use a variable directly or indirectly. Empty name: any variable."""
+    """Return the sorted keys that use a variable (any variable if `name` is empty), also indirectly."""
     reached: set[str] = set()
     changed = [name]
     while changed:

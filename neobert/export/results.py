@@ -13,8 +13,8 @@ from typing import Any
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.export.markdown import escape_markdown
 from neobert.printable import printable
-from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, score_text
-from neobert.runfiles.typed_json import read_as
+from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, ReportFigure, format_score
+from neobert.runfiles.typed_json import parse_as
 from neobert.tasks.specs import known_metrics
 
 CARD = "README.md"
@@ -72,7 +72,7 @@ def read_reports(files: Sequence[Path], weights: str) -> list[dict[str, Any]]:
 def _read_report(file: Path, weights: str) -> dict[str, Any]:
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
-        summary = {**report[SUMMARY], "figures": read_as(list[Figure], report[SUMMARY]["figures"])}
+        summary = {**report[SUMMARY], "figures": parse_as(list[ReportFigure], report[SUMMARY]["figures"])}
         evaluated, _ = report[WEIGHTS], (summary["title"], *summary["notes"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         reason = f"missing key {error}" if isinstance(error, KeyError) else printable(str(error))
@@ -93,7 +93,7 @@ def evaluation_section(summaries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _render_summary(summary: Mapping[str, Any]) -> str:
-    figures: list[Figure] = summary["figures"]
+    figures: list[ReportFigure] = summary["figures"]
     rows = [COLUMNS, *(_figure_row(figure) for figure in figures[:MAX_ROWS])]
     kept = [number for number in range(len(COLUMNS)) if any(row[number] for row in rows[1:])]
     table = _markdown_table([tuple(row[number] for number in kept) for row in rows])
@@ -105,8 +105,8 @@ def _render_summary(summary: Mapping[str, Any]) -> str:
     return f"### {escape_markdown(summary['title'])}\n\n{table}\n" + (f"\n{listed}" if listed else "")
 
 
-def _figure_row(figure: Figure) -> tuple[str, ...]:
-    score = score_text(figure.value, figure.std, is_share=figure.is_share)
+def _figure_row(figure: ReportFigure) -> tuple[str, ...]:
+    score = format_score(figure.value, figure.std, is_share=figure.is_share)
     seeds = "" if figure.seeds is None else str(figure.seeds)
     texts = (figure.name, figure.metric, score, seeds, figure.starts_from or "")
     return tuple(map(escape_markdown, texts))

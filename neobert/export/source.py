@@ -32,7 +32,7 @@ from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, file_sha256
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
-from neobert.runfiles.checkpoint.refusal import broken
+from neobert.runfiles.checkpoint.refusal import unusable_checkpoint_error
 from neobert.runfiles.checkpoint.state import STATE, STATE_DIR
 from neobert.runfiles.run_dir import CONFIG
 from neobert.runfiles.weights_header import tensor_shapes, weight_files
@@ -253,7 +253,9 @@ def _pooler_arguments(kind: type[PreTrainedModel], folder: Path) -> dict[str, bo
 
 def _unknown_model(folder: Path, reason: str) -> ProjectError:
     if not folder.is_dir():
-        return broken(folder, "the checkpoint was removed while the export started", REMOVED_HINT)
+        return unusable_checkpoint_error(
+            folder, "the checkpoint was removed while the export started", REMOVED_HINT
+        )
     return ProjectError(
         "EXP007",
         f"{CONFIG} has no supported model: {printable(reason)}",

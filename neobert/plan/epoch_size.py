@@ -75,7 +75,7 @@ def _size_of_text(config: RunConfig) -> EpochSize | None:
 
 
 def _held_out_share(dataset: DatasetConfig) -> float | None:
-    """Return the share of the text that is held out for evaluation; None if another key decides what is."""
+    """Return dataset.validation_split; None if another key decides which text is held out."""
     is_share = dataset.eval_split is None and dataset.eval_samples is None
     return dataset.validation_split if is_share else None
 
@@ -96,9 +96,9 @@ def _text_bytes(config: RunConfig) -> int:
 def _file_bytes(
     paths: tuple[str, ...], _state: tuple[tuple[int, int], ...], rows: RowFormat, train_split: str
 ) -> int:
-    """Return the bytes of the files that hold training text; cached, because a command plans several times.
+    """Return the total size of the training files in bytes; cached, because a command plans several times.
 
-    Returns 0 if one is compressed, Parquet or unreadable, or if there are more than `MAX_FILES`.
+    Returns 0 if a file is compressed, Parquet or unreadable, or if there are more than `MAX_FILES`.
     """
     # `lint` should import few modules: most run files name no local text, or none that exists.
     from neobert.data.sources.file_listing import places_of

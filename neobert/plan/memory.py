@@ -175,8 +175,8 @@ def _kept_activations_key(config: RunConfig, shape: ModelShape, kernels: str) ->
 def rows_per_chunk(num_rows: int, vocab_size: int, *, in_place: bool = False) -> int:
     """Return the rows per chunk of a decoder and its loss; all rows if their logits fit `WHOLE_VALUES`.
 
-    Else a multiple of 1,024 rows, of `WHOLE_VALUES` (in place: `IN_PLACE_VALUES`) or the least that makes
-    good products.
+    Otherwise a multiple of 1,024 rows with at most `WHOLE_VALUES` logits (in place: `IN_PLACE_VALUES`), but
+    at least enough rows for efficient matrix products.
     """
     if num_rows * vocab_size <= WHOLE_VALUES:
         return max(1, num_rows)

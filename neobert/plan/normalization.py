@@ -22,7 +22,7 @@ class Normalization(NamedTuple):
     deletes_accents: bool
 
     def apply(self, word: str) -> str:
-        """Return the word as the tokenizer reads it, in NFC."""
+        """Normalize a word as the tokenizer does; the result is in NFC."""
         if self.deletes_accents:
             word = "".join(each for each in normalize("NFD", word) if category(each) != ACCENT)
         return normalize("NFC", word.lower() if self.lowers_case else word)

@@ -148,7 +148,7 @@ def _derive_step_time(flops: float, attainable: float, mfu: float, measured: Mea
 
 
 def _derive_launch_time(config: RunConfig, shape: ModelShape) -> Derived[float]:
-    """Derive the time that the processor needs to launch a step, which a small model waits for."""
+    """Derive the CPU time to launch a step's kernels, which limits the speed of small models."""
     trainer = config.trainer
     if trainer.cuda_graphs:
         return Derived(GRAPHED_STEP_S, "estimate: replays of CUDA graphs and launches of the optimizer")
@@ -175,7 +175,7 @@ def _derive_mfu(
 def _derive_full_attention_mfu(
     config: RunConfig, shape: ModelShape, mfu: float, max_length: int
 ) -> Derived[float]:
-    """Derive the MFU by the count of torchtitan: with every pair of tokens of a document."""
+    """Derive the MFU as torchtitan counts it, with attention between all pairs of tokens in a document."""
     document = segment_tokens(config, max_length, is_packed=True)
     useful = flops_per_token(config, shape, document)
     whole = 12 * shape.attention_width * shape.num_layers * document
@@ -222,7 +222,7 @@ def evaluation_s(config: RunConfig, tokens: float, tokens_per_second: float) -> 
 
 
 def _relative_pass_time(config: RunConfig) -> float:
-    """Return the time of the passes over the tokens of a step, in units of one forward and backward pass."""
+    """Return the time of all passes over a step's tokens, relative to one forward and backward pass."""
     passes = spec_of(config).passes(config)
     return passes.trained + FORWARD_SHARE * passes.repeated
 

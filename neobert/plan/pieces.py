@@ -12,13 +12,13 @@ STEPS, PERCENT, LENGTH = PIECE_KEYS
 
 
 def piece_steps(trainer: TrainerConfig, max_steps: int) -> int:
-    """Return the number of first steps, of `max_steps`, in which the section cuts rows."""
+    """Return the number of initial steps in which documents are cut into pieces."""
     steps, percent = trainer.sequence_length_warmup_steps, trainer.sequence_length_warmup_percent
     return resolve_steps(percent, steps, max_steps)
 
 
 def piece_length(config: RunConfig) -> int | None:
-    """Return the tokens of the pieces of a run's warm-up; None if it has none, or there is nothing to cut."""
+    """Return the piece length in tokens during the warm-up; None if the run cuts no documents."""
     length = config.trainer.sequence_length_warmup_length
     is_cut = (
         piece_steps(config.trainer, config.trainer.max_steps) > 0
@@ -30,5 +30,5 @@ def piece_length(config: RunConfig) -> int | None:
 
 
 def piece_length_at(step: int, config: RunConfig, max_steps: int) -> int | None:
-    """Return the tokens of the pieces of a step, counted from 0; None after the warm-up."""
+    """Return the piece length in tokens at `step`, counted from 0; None after the warm-up."""
     return piece_length(config) if step < piece_steps(config.trainer, max_steps) else None

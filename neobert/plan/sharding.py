@@ -20,7 +20,7 @@ class StateBytes(NamedTuple):
 
     Attributes:
         exchange: gradients of one block and their messages, during the backward pass.
-        last_exchange: the same of the embeddings and the head, after activations and their weights are gone.
+        last_exchange: gradients and messages of embeddings and head, after activations and weights are freed.
     """
 
     weights: float
@@ -36,9 +36,9 @@ def kept_share(config: RunConfig) -> float:
 
 
 def gathers_copies(recipe: Recipe, shape: ModelShape) -> bool:
-    """Return whether ranks gather the matrices of blocks in the type of the computation and not in fp32.
+    """Return whether ranks gather block matrices in the compute dtype instead of fp32.
 
-    Only those of decoders, whose residual stream has that type: the kernels of NeoBERT read fp32 weights.
+    True only for decoders, whose residual stream has that dtype; the NeoBERT kernels read fp32 weights.
     """
     return recipe.gathered_dtype is not None and not shape.has_fp32_stream
 

@@ -1,4 +1,4 @@
-"""Ids of the special tokens of a tokenizer, and those in the config.json of weights. Imports no torch."""
+"""Special token ids of a tokenizer, compared with the config.json of weights. Imports no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DECLARING = ("special_tokens_map.json", SETTINGS)
 
 
 def other_special_tokens(weights: Path, tokenizer: Path) -> dict[str, tuple[int, int]]:
-    """Return the special tokens that differ, by role: the id in the weights' config.json, and here.
+    """Return, by role, the special tokens whose id in the weights' config.json differs from the tokenizer's.
 
     Not compared: roles that one of the two does not declare, and ids beyond the embedding, which are defaults
     of a class.
@@ -39,7 +39,7 @@ def other_special_tokens(weights: Path, tokenizer: Path) -> dict[str, tuple[int,
 
 
 def _role_ids(tokenizer: Path) -> dict[str, int]:
-    """Return the ids of the declared special tokens; of others by the usual spelling, as in training.
+    """Return special token ids by role: as declared, else by the usual spelling, as in training.
 
     A spelling counts only if the token is special: `<s>` is an ordinary token of Qwen2, which has no bos.
     """

@@ -1,4 +1,4 @@
-"""Parallelism or device set through accelerate's environment variables or config file."""
+"""Unsupported parallelism or device settings of accelerate, in environment variables or its config file."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ BYTES_PER_TOKEN = 4.0
 
 
 def bytes_per_token(texts: Sequence[str], config: TokenizerConfig) -> float:
-    """Return the texts' UTF-8 bytes per token; if unknown, the value for English in WordPiece."""
+    """Measure the UTF-8 bytes per token of texts; if not possible, return the value for English WordPiece."""
     file = tokenizer_file(config)
     if file is None:
         return BYTES_PER_TOKEN

@@ -26,15 +26,15 @@ ROLES_ADDED = ("pad_token", "cls_token", "sep_token", "mask_token")
 
 
 class UnreadableError(Exception):
-    """Raised if the number of tokens cannot be read from the tokenizer's files; completes "TOKENIZER ..."."""
+    """Raised if a tokenizer's files cannot be read; the message is a predicate ("has no tokenizer.json")."""
 
 
 class MalformedError(UnreadableError):
-    """Raised for a file that no tokenizer can be loaded from, with the file; a whole sentence."""
+    """Raised for a file from which no tokenizer can be loaded; the message names the file."""
 
 
 def read_tokens(place: Path, *, may_add: bool) -> frozenset[str]:
-    """Return the tokens of a tokenizer folder or a tokenizer.json file that the trainer's loader has.
+    """Return the tokens that the trainer loads from a tokenizer folder or a tokenizer.json file.
 
     Includes tokens of a folder's tokenizer_config.json; without tokenizer.json, vocab.json is used.
     """

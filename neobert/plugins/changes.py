@@ -1,4 +1,4 @@
-"""Changes of plug-ins between a checkpoint, or a launch, and now."""
+"""Differences of plug-ins from those in a checkpoint or an earlier launch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neobert.plugins.kinds import KINDS, SECTION
 
 CODE = "PLG003"
 MARK = "  "
-"""Separates digest and file in a line of `plugins.code`, as sha256sum does."""
+"""Separator of digest and file name in a line of `plugins.code`, as in the output of sha256sum."""
 ADDED, EDITED, REMOVED = "was added", "was edited", "was removed"
 
 
@@ -24,40 +24,41 @@ def plugin_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> 
     """
     before, now = saved.get("plugins", {}), current["plugins"]
     named = [
-        f"{SECTION}{kind.name}: {_shown(left)} in the checkpoint, {_shown(right)} in this run"
+        f"{SECTION}{kind.name}: {_format_functions(left)} in the checkpoint, "
+        f"{_format_functions(right)} in this run"
         for kind in KINDS
-        if (left := _functions(before.get(kind.name))) != (right := _functions(now[kind.name]))
+        if (left := _named_functions(before.get(kind.name))) != (right := _named_functions(now[kind.name]))
     ]
     return (*changed_files(before.get("code", ()), now["code"]), *named)
 
 
-def _functions(value: Any) -> list[str]:
+def _named_functions(value: Any) -> list[str]:
     texts = [value] if isinstance(value, str) else value or []
     return [PurePath(str(each)).name for each in texts]
 
 
-def _shown(functions: list[str]) -> str:
+def _format_functions(functions: list[str]) -> str:
     return ", ".join(functions) or "none"
 
 
-def files_in(lines: Iterable[str]) -> dict[str, str]:
-    """Return digest or version of each file or package of `plugins.code`, by its name."""
+def file_digests(lines: Iterable[str]) -> dict[str, str]:
+    """Parse lines of `plugins.code`; return the digest or version of each file or package by name."""
     split = (each.partition(MARK) if MARK in each else each.rpartition(" ")[::-1] for each in lines)
     return {name: value for value, _, name in split}
 
 
 def changed_files(saved: Iterable[str], current: Iterable[str]) -> list[str]:
     """Return a sentence for each file or package of `plugins.code` that differs: `helpers.py was edited`."""
-    before, now = files_in(saved), files_in(current)
+    before, now = file_digests(saved), file_digests(current)
     names = sorted(before.keys() | now.keys())
     return [
-        f"{name} {_change(name, before.get(name), now.get(name))}"
+        f"{name} {_describe_change(name, before.get(name), now.get(name))}"
         for name in names
         if before.get(name) != now.get(name)
     ]
 
 
-def _change(name: str, before: str | None, now: str | None) -> str:
+def _describe_change(name: str, before: str | None, now: str | None) -> str:
     if before is None:
         return ADDED
     if now is None:

@@ -14,27 +14,27 @@ from neobert.data.sources.corpus import Splits
 from neobert.data.sources.readers import IndexedSource
 from neobert.data.sources.rows import Row, RowFormat
 from neobert.plugins.kinds import DATASET
-from neobert.plugins.loading import Plugin, plugins_of
+from neobert.plugins.loading import Plugin, load_plugins_of_kind
 
 SPLITS = ("train", "validation")
 
 
-def plugged_splits(plugins: PluginsConfig, rows: RowFormat) -> Splits | None:
+def dataset_plugin_splits(plugins: PluginsConfig, rows: RowFormat) -> Splits | None:
     """Return the splits of a run's dataset plug-in; None without one. Raises `PluginError`."""
-    return next((splits_of(each, rows) for each in plugins_of(plugins, DATASET)), None)
+    return next((load_splits(each, rows) for each in load_plugins_of_kind(plugins, DATASET)), None)
 
 
-def splits_of(plugin: Plugin, rows: RowFormat) -> Splits:
-    """Return the splits that the function has. Raises `PluginError` for rows that cannot be indexed."""
+def load_splits(plugin: Plugin, rows: RowFormat) -> Splits:
+    """Call the function for each split. Raises `PluginError` if its rows cannot be indexed."""
     found = {name: PluggedRows(plugin, name, plugin(name), rows) for name in SPLITS}
     if found["train"].data is None:
-        raise plugin.invalid("returned None for split train")
+        raise plugin.invalid_result_error("returned None for split train")
     return {name: partial(each.source) for name, each in found.items() if each.data is not None}
 
 
 @dataclass(frozen=True, eq=False)
 class PluggedRows:
-    """Rows of a split. Raises `PluginError` unless they have a length and can be indexed."""
+    """Rows of one split. Raises `PluginError` if they have no length or cannot be indexed."""
 
     plugin: Plugin
     split: str
@@ -47,21 +47,23 @@ class PluggedRows:
         is_sequence = hasattr(self.data, "__len__") and hasattr(self.data, "__getitem__")
         if not is_sequence or isinstance(self.data, str | bytes | Mapping):
             kind = type(self.data).__name__
-            raise self.plugin.invalid(
+            raise self.plugin.invalid_result_error(
                 f"returned {kind} for split {self.split}, not a sequence: rows that cannot be indexed "
                 "cannot be compared when a run is resumed"
             )
 
     @cached_property
     def length(self) -> int:
-        """Number of rows."""
-        return int(self.plugin.guarded(len, self.data))
+        """Return the number of rows."""
+        return int(self.plugin.call_guarded(len, self.data))
 
     def row(self, index: int) -> Mapping[str, Any]:
         """Return a row, a mapping with the columns of the task."""
-        row = self.plugin.guarded(self.data.__getitem__, index)
+        row = self.plugin.call_guarded(self.data.__getitem__, index)
         if not isinstance(row, Mapping):
-            raise self.plugin.invalid(f"returned {type(row).__name__} as a row, not a dictionary")
+            raise self.plugin.invalid_result_error(
+                f"returned {type(row).__name__} as a row, not a dictionary"
+            )
         return row
 
     def source(self) -> IndexedSource:
@@ -81,13 +83,13 @@ class PluggedRows:
 
     @cached_property
     def identity(self) -> list[Any]:
-        """Number of rows and digest of all of them: a function may read files that are not in its code."""
+        """Return the number of rows and a digest of their content, since a function may read other files."""
         digest = hashlib.blake2b(digest_size=16)
         for index in range(self.length):
-            digest.update(described(self.row(index)))
+            digest.update(serialize_row(self.row(index)))
         return [self.length, digest.hexdigest()]
 
 
-def described(row: Mapping[str, Any]) -> bytes:
-    """Return a row as bytes, the same in every process."""
+def serialize_row(row: Mapping[str, Any]) -> bytes:
+    """Serialize a row to bytes, the same in every process."""
     return json.dumps(dict(row), sort_keys=True, default=str).encode("ascii") + b"\n"

@@ -10,21 +10,23 @@ from neobert.config.schema import RunConfig
 from neobert.metric_names import EVAL
 from neobert.plugins.hook_object import PluggedHook
 from neobert.plugins.kinds import HOOKS
-from neobert.plugins.loading import plugins_of
+from neobert.plugins.loading import load_plugins_of_kind
 from neobert.training.loop.hooks import Hook, Stage, StepReport
 from neobert.training.state.trainer import Trainer
 
 
 class PluggedHooks:
-    """The hooks of a run, in its first process."""
+    """Hook plug-ins of a run, called in its first process only."""
 
     def __init__(self, hooks: Sequence[PluggedHook] = (), saved_step: int | None = None) -> None:
         self._hooks, self._saved_step = hooks, saved_step
 
     @classmethod
-    def of(cls, config: RunConfig, saved: Mapping[str, Any], *, is_main: bool) -> PluggedHooks:
-        """Build the hooks of a config in the first process; `saved`: state.json of a checkpoint, or empty."""
-        hooks = [PluggedHook.made_by(each) for each in plugins_of(config.plugins, HOOKS) if is_main]
+    def from_config(cls, config: RunConfig, saved: Mapping[str, Any], *, is_main: bool) -> PluggedHooks:
+        """Build the hooks in the first process; `saved` is a checkpoint's state.json, or empty."""
+        hooks = [
+            PluggedHook.from_plugin(each) for each in load_plugins_of_kind(config.plugins, HOOKS) if is_main
+        ]
         states = saved.get("plugins")
         for hook in hooks:
             hook.load(states.get(hook.name) if isinstance(states, dict) else None)
@@ -35,7 +37,7 @@ class PluggedHooks:
         return {each.name: each.state() for each in self._hooks}
 
     def hooks(self, trainer: Trainer) -> list[Hook]:
-        """Return hooks of the training loop that notify these hooks; they run after the line is written."""
+        """Return training-loop hooks that notify these hooks after a metrics line is written."""
         every = trainer.config.trainer
         due = {"on_step": every.logging_steps, "on_evaluation": every.eval_steps}
         notified = [
@@ -52,7 +54,7 @@ class PluggedHooks:
         return [*notified, saved] if self._hooks else []
 
     def notify_saved(self, trainer: Trainer) -> None:
-        """Notify of the newest complete checkpoint, unless that was done. Raises `PluginError`."""
+        """Notify the hooks of the newest complete checkpoint, once. Raises `PluginError`."""
         step = trainer.progress.saved_step
         if step is None or step == self._saved_step:
             return

@@ -43,7 +43,7 @@ class Masking(Protocol):
         rng: np.random.Generator,
         context: MaskingContext,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return inputs and labels of a document, int64 [T] both; labels are -100 except at targets.
+        """Return inputs and labels of a document, both int64 [T]; labels are -100 except at targets.
 
         Args:
             ids: int64 [T], the tokens.
@@ -85,7 +85,7 @@ class Hook(Protocol):
         """Receive the step and the folder of a checkpoint that is complete. It must not change the state."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Return the state, JSON-serializable."""
+        """Return the state as JSON-serializable values."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state of a checkpoint."""
@@ -95,7 +95,7 @@ class Dataset(Protocol):
     """Function that returns the data of a split."""
 
     def __call__(self, split: str) -> Sequence[Mapping[str, Any]] | None:
-        """Return the rows of `train` or `validation`, with the columns of the task; None without the split.
+        """Return the rows of split `train` or `validation` with the task's columns; None without the split.
 
         The length and each row are the same at every call, in every process.
         """

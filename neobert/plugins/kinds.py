@@ -1,4 +1,4 @@
-"""Kinds of plug-ins: key, parameters, and the words for messages. Imports no torch and no numpy."""
+"""Kinds of plug-ins: config key and parameters. Imports no torch and no numpy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neobert.config.schema import PluginsConfig
 SECTION = "plugins."
 
 
-class Kind(NamedTuple):
+class PluginKind(NamedTuple):
     """Kind of plug-in.
 
     Attributes:
@@ -24,11 +24,11 @@ class Kind(NamedTuple):
     makes_object: bool = False
 
 
-MASKING = Kind("masking", ("ids", "special", "rng", "context"))
-METRICS = Kind("metrics", ("predictions", "labels"))
-HOOKS = Kind("hooks", (), makes_object=True)
-DATASET = Kind("dataset", ("split",))
-LOSS = Kind("loss", ("logits", "labels"))
+MASKING = PluginKind("masking", ("ids", "special", "rng", "context"))
+METRICS = PluginKind("metrics", ("predictions", "labels"))
+HOOKS = PluginKind("hooks", (), makes_object=True)
+DATASET = PluginKind("dataset", ("split",))
+LOSS = PluginKind("loss", ("logits", "labels"))
 KINDS = (MASKING, METRICS, HOOKS, DATASET, LOSS)
 
 EVENTS = {
@@ -40,10 +40,10 @@ EVENTS = {
 STATE = {"state_dict": (), "load_state_dict": ("state",)}
 
 
-class Requested(NamedTuple):
-    """A plug-in that a run file names: its kind, its key (`plugins.metrics.0`), and the text of the key."""
+class RequestedPlugin(NamedTuple):
+    """A plug-in that a run file names: kind, key (such as `plugins.metrics.0`) and value."""
 
-    kind: Kind
+    kind: PluginKind
     key: str
     text: str
 
@@ -53,11 +53,11 @@ class Requested(NamedTuple):
         return tuple(self.key.split("."))
 
 
-def requested(plugins: PluginsConfig) -> Iterator[Requested]:
+def requested_plugins(plugins: PluginsConfig) -> Iterator[RequestedPlugin]:
     """Yield the plug-ins that a config names."""
     for kind in KINDS:
         value = getattr(plugins, kind.name)
         if isinstance(value, str):
-            yield Requested(kind, SECTION + kind.name, value)
+            yield RequestedPlugin(kind, SECTION + kind.name, value)
         for index, text in enumerate(value if isinstance(value, tuple) else ()):
-            yield Requested(kind, f"{SECTION}{kind.name}.{index}", text)
+            yield RequestedPlugin(kind, f"{SECTION}{kind.name}.{index}", text)

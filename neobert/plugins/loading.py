@@ -24,10 +24,10 @@ from typing import Any
 from neobert.config.schema import PluginsConfig
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.plugins.changes import REMOVED, changed_files
-from neobert.plugins.code import code_of
-from neobert.plugins.kinds import Kind
+from neobert.plugins.code import collect_plugin_code
+from neobert.plugins.kinds import PluginKind
 from neobert.plugins.source import is_installed
-from neobert.plugins.time_limit import OverdueError, within_limit
+from neobert.plugins.time_limit import TimeLimitExceededError, enforce_limit
 from neobert.printable import printable
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Plugin:
         files: the user's files, to name the line of an exception.
     """
 
-    kind: Kind
+    kind: PluginKind
     key: str
     name: str
     label: str
@@ -60,41 +60,41 @@ class Plugin:
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the function. Raises `PluginError` with the file and line of an exception."""
-        return self.guarded(self.function, *arguments)
+        return self.call_guarded(self.function, *arguments)
 
-    def guarded(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def call_guarded(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the plug-in. Raises `PluginError` with the file and line of an exception."""
         try:
-            with within_limit():
+            with enforce_limit():
                 return function(*arguments)
-        except OverdueError as error:
-            raise self.error_of(error, str(error)) from None
+        except TimeLimitExceededError as error:
+            raise self.error_from_exception(error, str(error)) from None
         except (Exception, SystemExit) as error:
             if type(error).__name__ == "OutOfMemoryError":  # rehearsal and trainer have a hint for it
                 raise
-            log.error("%s raised an exception\n%s", self.label, _printed(error))
-            raise self.error_of(error) from error
+            log.error("%s raised an exception\n%s", self.label, _format_traceback(error))
+            raise self.error_from_exception(error) from error
 
-    def error_of(self, error: BaseException, problem: str = "") -> PluginError:
-        """Return the error of an exception, with the last line of the user's files that raised it."""
+    def error_from_exception(self, error: BaseException, problem: str = "") -> PluginError:
+        """Build the error for an exception, with the last line in the user's files that raised it."""
         frames = traceback.extract_tb(error.__traceback__)
         own = next((each for each in reversed(frames) if each.filename in self.files), None)
         place = printable(f"{own.filename}:{own.lineno}") if own is not None else self.label
         raised = f"raised {type(error).__name__}: {_first_line(error)}"
         hint = f"fix {place}" if problem else f"fix {place}; the log has the traceback"
-        return self.refusal(f"{self.key} ({self.name}) {problem or raised}", hint, place)
+        return self.build_error(f"{self.key} ({self.name}) {problem or raised}", hint, place)
 
-    def refusal(self, message: str, hint: str, place: str = "") -> PluginError:
-        """Return the error of a plug-in."""
+    def build_error(self, message: str, hint: str, place: str = "") -> PluginError:
+        """Build a `PluginError` for this plug-in."""
         return PluginError(RAISED, message, hint, place or self.label, EXIT_TRAINING_FAILED)
 
-    def invalid(self, problem: str) -> PluginError:
-        """Return the error of an invalid result."""
+    def invalid_result_error(self, problem: str) -> PluginError:
+        """Build the error for an invalid result."""
         hint = f"see neobert.plugins for what {self.key.partition('.')[0]}.{self.kind.name} returns"
-        return self.refusal(f"{self.key} ({self.name}) {problem}", hint)
+        return self.build_error(f"{self.key} ({self.name}) {problem}", hint)
 
 
-def _printed(error: BaseException) -> str:
+def _format_traceback(error: BaseException) -> str:
     lines = "".join(traceback.format_exception(error)).rstrip("\n").split("\n")
     return "\n".join(printable(line, keep="\t") for line in lines)
 
@@ -111,7 +111,7 @@ def load_plugins(plugins: PluginsConfig) -> tuple[Plugin, ...]:
     """
     if not plugins.is_used:
         return ()
-    code = code_of(plugins)
+    code = collect_plugin_code(plugins)
     if code.problems:
         requested, problem = code.problems[0]
         raise ProjectError("PLG001", f"{requested.key}: {problem.message}", problem.hint, requested.key)
@@ -122,33 +122,33 @@ def load_plugins(plugins: PluginsConfig) -> tuple[Plugin, ...]:
         raise ProjectError(CHANGED, f"{changed[0]} since the run was checked", hint, "plugins.code")
     digests = {str(path): digest for path, digest in code.files.values()}
     folders = {each.place.folder.resolve() for each in code.located if each.place.folder is not None}
-    sys.meta_path.insert(0, _Finder(folders, digests))
+    sys.meta_path.insert(0, _PluginFinder(folders, digests))
     found = []
     for (kind, key, text), place in code.located:
         label = printable(text)
-        loading = Plugin(kind, key, place.function, label, _not_loaded, frozenset(digests))
-        module: ModuleType = loading.guarded(import_module, place.module)
+        loading = Plugin(kind, key, place.function, label, _placeholder_function, frozenset(digests))
+        module: ModuleType = loading.call_guarded(import_module, place.module)
         _require_origin(module, place.file, label)
-        function = loading.guarded(getattr, module, place.function)
+        function = loading.call_guarded(getattr, module, place.function)
         if not callable(function):
-            raise loading.invalid(f"is {type(function).__name__}, not a function")
+            raise loading.invalid_result_error(f"is {type(function).__name__}, not a function")
         found.append(replace(loading, function=function))
         log.info("%s: %s", key, label)
     require_known_files(folders, digests)
     return tuple(found)
 
 
-def _not_loaded() -> None:
-    raise AssertionError("replaced once the module is imported")
+def _placeholder_function() -> None:
+    raise AssertionError("the plug-in's function is not loaded yet")
 
 
-def plugins_of(plugins: PluginsConfig, kind: Kind) -> tuple[Plugin, ...]:
-    """Return the plug-ins of a kind. Raises as `load_plugins` does."""
+def load_plugins_of_kind(plugins: PluginsConfig, kind: PluginKind) -> tuple[Plugin, ...]:
+    """Load the plug-ins of one kind. Raises like `load_plugins`."""
     return tuple(each for each in load_plugins(plugins) if each.kind is kind)
 
 
 def _require_origin(module: ModuleType, file: Path, text: str) -> None:
-    """Raise `ProjectError` if another module of the name was imported before."""
+    """Raise `ProjectError` if another module with this name is already imported."""
     origin = getattr(module, "__file__", None)
     if origin is None or Path(origin).resolve() != file.resolve():
         message = f"{text} is hidden by the module {module.__name__} of {origin}"
@@ -165,28 +165,28 @@ def require_known_files(folders: set[Path], digests: Mapping[str, str]) -> None:
             continue
         file = Path(origin).resolve()
         if any(map(file.is_relative_to, folders)) and not is_installed(file):
-            raise ProjectError(RAISED, *_unknown(file), str(file))
+            raise ProjectError(RAISED, *_unknown_file_problem(file), str(file))
 
 
-def _unknown(file: Path) -> tuple[str, str]:
+def _unknown_file_problem(file: Path) -> tuple[str, str]:
     message = (
         f"{file.name} is imported by a plug-in, but not by an import statement: it is not in plugins.code"
     )
     return message, f"import {file.stem} by an import statement, so that edits of {file.name} are noticed"
 
 
-class _Finder(MetaPathFinder):
-    """Finds modules of the plug-ins' folders, and only those of files in `plugins.code`.
+class _PluginFinder(MetaPathFinder):
+    """Import finder for the plug-ins' folders, limited to files in `plugins.code`.
 
-    Other files of these folders are not importable. Other modules are left to the finders after this one:
-    the folders never join `sys.path`, so a user's file hides no installed module.
+    Other files in these folders cannot be imported. The folders are not on `sys.path`, so a user's file
+    cannot hide an installed module.
     """
 
     def __init__(self, folders: set[Path], digests: Mapping[str, str]) -> None:
         self._folders, self._digests = sorted(folders), digests
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
-        """Return the spec of a module in `plugins.code`; None for a module that others find."""
+        """Return the spec of a module in `plugins.code`; None leaves the module to other finders."""
         tail = fullname.rpartition(".")[2]
         places = self._folders if path is None else [Path(each) for each in path]
         for place in places:
@@ -201,8 +201,8 @@ class _Finder(MetaPathFinder):
                     return spec_from_file_location(
                         fullname, file, loader=loader, submodule_search_locations=search
                     )
-                if file.is_file() and (path is not None or _not_installed(self, fullname)):
-                    raise ModuleNotFoundError(_unknown(file)[0], name=fullname)
+                if file.is_file() and (path is not None or _is_not_installed(self, fullname)):
+                    raise ModuleNotFoundError(_unknown_file_problem(file)[0], name=fullname)
             if any(Path(each).is_relative_to(package) for each in self._digests):
                 spec = ModuleSpec(fullname, None, is_package=True)
                 spec.submodule_search_locations = [str(package)]
@@ -210,7 +210,7 @@ class _Finder(MetaPathFinder):
         return None
 
 
-def _not_installed(finder: MetaPathFinder, name: str) -> bool:
+def _is_not_installed(finder: MetaPathFinder, name: str) -> bool:
     if name in sys.builtin_module_names or name in sys.stdlib_module_names:
         return False
     others = (each for each in sys.meta_path if each is not finder)
@@ -218,7 +218,7 @@ def _not_installed(finder: MetaPathFinder, name: str) -> bool:
 
 
 class _VerifiedLoader(SourceFileLoader):
-    """Loader that compiles the source with the digest of the config, and never a cached `.pyc`."""
+    """Loader that compiles the source if it has the digest in the config, and never uses a cached `.pyc`."""
 
     def __init__(self, fullname: str, path: str, digest: str) -> None:
         super().__init__(fullname, path)

@@ -1,4 +1,4 @@
-"""Errors of plug-ins in the training loop: what was trained is saved before they end the run."""
+"""Plug-in errors in the training loop: a checkpoint is saved before the error ends the run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fit_with_plugins(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
 
 
 def notify_saved(trainer: Trainer) -> None:
-    """Notify the hooks of plug-ins of the last checkpoint; their error is raised once it is complete."""
+    """Notify hook plug-ins of the last checkpoint once it is complete. Raises their `PluginError`."""
     try:
         trainer.plugged_hooks.notify_saved(trainer)
     except PluginError as error:

@@ -19,7 +19,7 @@ from neobert.plugins.loading import Plugin
 def with_loss(objective: Objective, plugin: Plugin) -> Objective:
     """Return the objective with the loss of a plug-in. Raises `PluginError` for another kind of loss."""
     if type(objective) is not LabelledObjective:
-        raise plugin.invalid("needs a task that classifies texts or words")
+        raise plugin.invalid_result_error("needs a task that classifies texts or words")
     return PluggedObjective(objective.backbone, PluggedLoss(plugin))
 
 
@@ -42,7 +42,9 @@ class PluggedLoss:
         losses = self.plugin(rows.squeeze(-1) if is_score else rows, labels)
         if not isinstance(losses, Tensor) or losses.shape != labels.shape or not losses.is_floating_point():
             shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-            raise self.plugin.invalid(f"returned {shape} for {num_targets} labels, not a loss for each label")
+            raise self.plugin.invalid_result_error(
+                f"returned {shape} for {num_targets} labels, not a loss for each label"
+            )
         return losses.float().sum()
 
 

@@ -68,16 +68,20 @@ class PluggedMasking:
     def _checked(self, result: Any, length: int) -> tuple[Ids, Ids]:
         """Return inputs and labels. Raises `PluginError` unless they are integers [T] in the vocabulary."""
         if not isinstance(result, tuple) or len(result) != 2:
-            raise self.plugin.invalid(f"returned {type(result).__name__}, not (inputs, labels)")
+            raise self.plugin.invalid_result_error(f"returned {type(result).__name__}, not (inputs, labels)")
         for name, values in zip(("inputs", "labels"), result, strict=True):
             if not isinstance(values, np.ndarray) or values.dtype.kind not in "iu":
-                raise self.plugin.invalid(f"returned {name} that are not an array of integers")
+                raise self.plugin.invalid_result_error(f"returned {name} that are not an array of integers")
             if values.shape != (length,):
-                raise self.plugin.invalid(f"returned {name} of shape {values.shape} for {length} tokens")
+                raise self.plugin.invalid_result_error(
+                    f"returned {name} of shape {values.shape} for {length} tokens"
+                )
             legal = (values >= 0) & (values < self.tokenizer.num_tokens)
             if name == "labels":
                 legal |= values == IGNORED
             if not legal.all():
                 worst = values[~legal][0]
-                raise self.plugin.invalid(f"returned {name} with id {worst}, which is not in the vocabulary")
+                raise self.plugin.invalid_result_error(
+                    f"returned {name} with id {worst}, which is not in the vocabulary"
+                )
         return result

@@ -1,4 +1,4 @@
-"""Metrics of plug-ins, from the predictions of a whole evaluation."""
+"""Metrics of plug-ins, computed from all predictions of an evaluation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 def with_metrics(task: Task, plugins: Sequence[Plugin]) -> Task:
-    """Return the task, whose evaluations report the metrics of these plug-ins too."""
+    """Return the task with the metrics of these plug-ins added to its evaluations."""
     if not plugins:
         return task
     own = task.metrics
@@ -29,7 +29,7 @@ def with_metrics(task: Task, plugins: Sequence[Plugin]) -> Task:
 
 
 class PluggedMetrics:
-    """Metrics of the task, and of plug-ins, which need all predictions: they are kept in host memory."""
+    """Metrics of the task and of plug-ins; all predictions are kept in host memory for the plug-ins."""
 
     def __init__(self, own: Metrics, plugins: Sequence[Plugin]) -> None:
         self._own, self._plugins = own, plugins
@@ -55,15 +55,15 @@ class PluggedMetrics:
             if not len(labels):
                 return {}
             logits = np.frombuffer(b"".join(gathered[0]), np.float32).reshape(len(labels), -1)
-            return scores_of(self._plugins, logits, np.asarray(labels), values)
+            return compute_plugin_metrics(self._plugins, logits, np.asarray(labels), values)
 
         return values | world.on_main(compute)
 
 
-def scores_of(
+def compute_plugin_metrics(
     plugins: Sequence[Plugin], logits: NDArray[Any], labels: NDArray[Any], known: Mapping[str, Any]
 ) -> dict[str, float | None]:
-    """Return the metrics of all plug-ins by name. Raises `PluginError` for an invalid result.
+    """Compute the metrics of all plug-ins by name. Raises `PluginError` for an invalid result.
 
     `known`: metrics of the task, whose names no plug-in may use.
     """
@@ -72,14 +72,20 @@ def scores_of(
     for plugin in plugins:
         result = plugin(predictions.copy(), labels.copy())
         if not isinstance(result, Mapping) or not result:
-            raise plugin.invalid(f"returned {type(result).__name__}, not a dictionary of names and numbers")
+            raise plugin.invalid_result_error(
+                f"returned {type(result).__name__}, not a dictionary of names and numbers"
+            )
         for name, value in result.items():
             full = f"{EVAL}{name}"
             if not isinstance(name, str) or not NAME.fullmatch(name) or full.startswith(SOURCE):
-                raise plugin.invalid(f"returned the name {name!r} (letters, digits and underscores)")
+                raise plugin.invalid_result_error(
+                    f"returned the name {name!r} (letters, digits and underscores)"
+                )
             if full in known or full in found:
-                raise plugin.invalid(f"returned {name!r}, which the run reports already")
+                raise plugin.invalid_result_error(f"returned {name!r}, which the run reports already")
             if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-                raise plugin.invalid(f"returned {type(value).__name__} as {name!r}, not a number")
+                raise plugin.invalid_result_error(
+                    f"returned {type(value).__name__} as {name!r}, not a number"
+                )
             found[full] = float(value)
     return found

@@ -1,4 +1,4 @@
-"""Parameters of functions, and methods of hooks, in their source."""
+"""Checks of function parameters and hook methods in plug-in source code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAVED = "on_checkpoint"
 
 
 def check_parameters(function: Function, wanted: Sequence[str], label: str) -> None:
-    """Raise `PluginProblemError` for a function that cannot be called with these positional arguments."""
+    """Raise `PluginProblemError` if the function cannot be called with these positional arguments."""
     arguments = function.args
     names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
     least, most = len(names) - len(arguments.defaults), len(names)
@@ -33,7 +33,7 @@ def check_parameters(function: Function, wanted: Sequence[str], label: str) -> N
 
 
 def check_hook(hook: ast.ClassDef, file: str) -> None:
-    """Raise `PluginProblemError` for a class whose methods are not those of a hook."""
+    """Raise `PluginProblemError` if a hook class has no hook method or one with wrong parameters."""
     label = f"{file}:{hook.lineno}: {hook.name}"
     methods = {each.name: each for each in hook.body if isinstance(each, ast.FunctionDef)}
     for name, parameters in {"__init__": (), **EVENTS, **STATE}.items():
@@ -47,10 +47,10 @@ def check_hook(hook: ast.ClassDef, file: str) -> None:
     if ("state_dict" in methods) != ("load_state_dict" in methods):
         message = f"{label} has only one of state_dict and load_state_dict"
         raise PluginProblemError(message, "add the other method")
-    refuse_unsaved(hook, file)
+    require_saved_state(hook, file)
 
 
-def refuse_unsaved(hook: ast.ClassDef, file: str, first_line: int = 1) -> None:
+def require_saved_state(hook: ast.ClassDef, file: str, first_line: int = 1) -> None:
     """Raise `PluginProblemError` for a hook whose attributes would differ after a resume.
 
     `__init__` runs at the start of every session, so what it sets needs no checkpoint. `on_checkpoint` is
@@ -61,7 +61,7 @@ def refuse_unsaved(hook: ast.ClassDef, file: str, first_line: int = 1) -> None:
     for method in methods:
         if has_state and method.name != SAVED:
             continue
-        for name, line in _changes(method):
+        for name, line in _changed_attributes(method):
             place = f"{file}:{line + first_line - 1}: {hook.name}.{method.name} changes {name}"
             if has_state:
                 message = f"{place} when a checkpoint is complete, at a step that differs between two runs"
@@ -72,7 +72,7 @@ def refuse_unsaved(hook: ast.ClassDef, file: str, first_line: int = 1) -> None:
             )
 
 
-def _changes(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
+def _changed_attributes(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
     """Yield attributes of `self` and global variables that a method assigns or changes in place."""
     for node in ast.walk(method):
         targets: list[ast.expr] = []
@@ -93,7 +93,7 @@ def _changes(method: ast.FunctionDef) -> Iterator[tuple[str, int]]:
 
 
 def _attribute_of_self(target: ast.expr) -> str | None:
-    """Return the attribute that holds a target: `seen` for `self.seen[0].number`; None for another one."""
+    """Return the attribute of `self` in a target (`seen` for `self.seen[0].number`), else None."""
     name = None
     while isinstance(target, ast.Attribute | ast.Subscript):
         name = target.attr if isinstance(target, ast.Attribute) else name

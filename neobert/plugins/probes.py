@@ -1,4 +1,4 @@
-"""Tests of plug-ins before a launch: does a function give the same results again, as a resumed run needs?
+"""Tests of plug-ins before a launch: a function must be repeatable, or a resumed run would differ.
 
 `python -m neobert.plugins.probes REQUEST.json` prints the report. The launcher runs it in two processes with
 different string hashes, and compares the digests: the order of a set differs between them.
@@ -24,47 +24,47 @@ from neobert.data.store.prepare import prepare
 from neobert.data.store.segment_store import Segments, SegmentStore
 from neobert.errors import ProjectError
 from neobert.json_program import serve
-from neobert.plugins.dataset import SPLITS, PluggedRows, described
+from neobert.plugins.dataset import SPLITS, PluggedRows, serialize_row
 from neobert.plugins.hook_object import PluggedHook
-from neobert.plugins.kinds import DATASET, HOOKS, KINDS, LOSS, MASKING, METRICS, Kind
+from neobert.plugins.kinds import DATASET, HOOKS, KINDS, LOSS, MASKING, METRICS, PluginKind
 from neobert.plugins.loading import Plugin, PluginError, load_plugins
 from neobert.plugins.masking import PluggedMasking
-from neobert.plugins.parameters import refuse_unsaved
+from neobert.plugins.parameters import require_saved_state
 from neobert.plugins.reference import PluginProblemError
-from neobert.plugins.time_limit import calls_limited
+from neobert.plugins.time_limit import limit_calls
 from neobert.progress import LOG
 from neobert.tasks.specs import reported_metrics, spec_of
 from neobert.train import exit_process
 
 Report = dict[str, Any]
 LIMIT_S, LOADING_LIMIT_S = 120.0, 540.0
-"""For each call of a plug-in, and for one that loads a dataset: below the limit of this process."""
+"""Time limits in seconds of a plug-in call, and of a call that loads a dataset."""
 NUM_DOCUMENTS, NUM_ROWS, NUM_LABELS = 32, 64, 48
 TOLERANCE = 1e-5
-"""Relative difference that another order of summation may make, in fp32."""
+"""Relative difference allowed for another order of summation in fp32."""
 
 
-def examine(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Test the plug-ins of a config; return failures, digests of results, and what was measured.
+def examine_plugins(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Test the plug-ins of a config; return failures, digests of results, and measurements.
 
     `again`: this is the second process; only results that are compared between processes are computed.
     """
     config, is_again = from_dict(request["config"]), request["again"]
     report: dict[str, Any] = {"failures": [], "digests": {}, "metrics": [], "masked_share": None}
     LOG.info("importing plug-ins (limit %g s)", LIMIT_S)
-    with reporting(report, "plugins"), calls_limited(LIMIT_S):
+    with record_problems(report, "plugins"), limit_calls(LIMIT_S):
         for plugin in sorted(load_plugins(config.plugins), key=lambda each: ORDER.index(each.kind)):
             if not is_again or plugin.kind in (MASKING, DATASET):
                 limit_s = LOADING_LIMIT_S if plugin.kind is DATASET else LIMIT_S
                 LOG.info("testing %s (%s, limit %g s per call)", plugin.key, plugin.label, limit_s)
-                with reporting(report, plugin.key), calls_limited(limit_s):
+                with record_problems(report, plugin.key), limit_calls(limit_s):
                     TESTS[plugin.kind](plugin, config, report)
     return report
 
 
 @contextmanager
-def reporting(report: Report, key: str) -> Iterator[None]:
-    """Add a `ProjectError` that the block raises to the failures of the report."""
+def record_problems(report: Report, key: str) -> Iterator[None]:
+    """Catch a `ProjectError` in the `with` block and add it to the report's failures."""
     try:
         yield
     except ProjectError as error:
@@ -74,14 +74,16 @@ def reporting(report: Report, key: str) -> Iterator[None]:
 
 
 @contextmanager
-def same_global_state(plugin: Plugin) -> Iterator[None]:
-    """Raise `PluginError` if the block changes the state of a global random generator."""
+def require_unchanged_global_state(plugin: Plugin) -> Iterator[None]:
+    """Raise `PluginError` if the `with` block changes the state of a global random generator."""
     before = _global_state()
     yield
     drawn = [name for name, state in _global_state().items() if before.get(name, state) != state]
     if drawn:
         message = f"{plugin.key} ({plugin.name}) draws from the global generator of {drawn[0]}"
-        raise plugin.refusal(f"{message}: a resumed run would draw different numbers", REPEAT[plugin.kind])
+        raise plugin.build_error(
+            f"{message}: a resumed run would draw different numbers", REPEAT[plugin.kind]
+        )
 
 
 def _global_state() -> dict[str, str]:
@@ -100,13 +102,13 @@ REPEAT = {
 }
 
 
-def not_repeated(plugin: Plugin, what: str) -> PluginError:
-    """Return the error of results that differ."""
-    return plugin.refusal(f"{plugin.key} ({plugin.name}) {what}", REPEAT[plugin.kind])
+def not_repeatable_error(plugin: Plugin, what: str) -> PluginError:
+    """Build the error for results that differ between two calls."""
+    return plugin.build_error(f"{plugin.key} ({plugin.name}) {what}", REPEAT[plugin.kind])
 
 
 def test_masking(plugin: Plugin, config: RunConfig, report: Report) -> None:
-    """Mask the first documents twice, and in another order; measure the share of targets."""
+    """Mask the first documents twice, the second time in another order; measure the share of targets."""
     prepared = prepare(config)
     store = prepared.eval if not isinstance(prepared.train, SegmentStore) else prepared.train
     if store is None:
@@ -123,38 +125,40 @@ def test_masking(plugin: Plugin, config: RunConfig, report: Report) -> None:
         }
 
     segments = store.gather(examples)
-    with same_global_state(plugin):
+    with require_unchanged_global_state(plugin):
         first = masked(segments)
     if masked(segments) != first:
-        raise not_repeated(plugin, "masks different tokens when called again with the same generator")
+        raise not_repeatable_error(plugin, "masks different tokens when called again with the same generator")
     if masked(store.gather(examples[::-1].copy())) != first:
-        raise not_repeated(plugin, "masks different tokens when documents come in another order")
+        raise not_repeatable_error(plugin, "masks different tokens when documents come in another order")
     labels = rule.targets(segments, epoch=0, seed=config.seed).labels
     is_target, is_maskable = labels >= 0, prepared.tokenizer.is_maskable[segments.ids]
     if (is_target & ~is_maskable).any():
-        raise plugin.invalid("makes targets of special tokens")
+        raise plugin.invalid_result_error("selects special tokens as targets")
     if (labels != segments.ids)[is_target].any():
-        raise plugin.invalid("returned labels that are not the tokens of the text")
+        raise plugin.invalid_result_error("returned labels that are not the tokens of the text")
     report["masked_share"] = float(is_target.sum()) / max(1, int(is_maskable.sum()))
     report["digests"][plugin.key] = hashlib.sha256(repr(sorted(first.items())).encode()).hexdigest()
 
 
 def test_dataset(plugin: Plugin, config: RunConfig, report: Report) -> None:
-    """Read the rows twice, the second time backwards and from another call."""
+    """Read the rows twice, the second time from another call and in reverse order."""
     rows, digests = spec_of(config).rows(config), []
     for split in SPLITS:
         first, second = (PluggedRows(plugin, split, plugin(split), rows) for _ in range(2))
         if (first.data is None) != (second.data is None):
-            raise not_repeated(plugin, f"returned the split {split} in only one of two calls")
+            raise not_repeatable_error(plugin, f"returned the split {split} in only one of two calls")
         if first.data is None:
             continue
         if first.length != second.length:
-            raise not_repeated(plugin, f"returns {first.length:,} rows, then {second.length:,} ({split})")
+            raise not_repeatable_error(
+                plugin, f"returns {first.length:,} rows, then {second.length:,} ({split})"
+            )
         chosen = {int(each) for each in np.linspace(0, first.length - 1, NUM_ROWS)} if first.length else set()
-        kept = {index: described(first.row(index)) for index in sorted(chosen)}
+        kept = {index: serialize_row(first.row(index)) for index in sorted(chosen)}
         for index, row in reversed(kept.items()):
-            if described(second.row(index)) != row:
-                raise not_repeated(
+            if serialize_row(second.row(index)) != row:
+                raise not_repeatable_error(
                     plugin, f"returns a different row {index + 1:,} when called again ({split})"
                 )
         digests.append(first.identity)
@@ -162,85 +166,87 @@ def test_dataset(plugin: Plugin, config: RunConfig, report: Report) -> None:
 
 
 def test_metrics(plugin: Plugin, config: RunConfig, report: Report) -> None:
-    """Score made-up predictions twice, and in another order."""
-    from neobert.plugins.metrics import scores_of
+    """Score synthetic predictions twice, and in another order."""
+    from neobert.plugins.metrics import compute_plugin_metrics
 
-    logits, labels = made_up(config)
+    logits, labels = made_up_predictions(config)
     known = {each.name: None for each in reported_metrics(config)} | dict.fromkeys(report["metrics"])
 
     def scores(order: Any) -> dict[str, float | None]:
-        return scores_of([plugin], logits[order], labels[order], known)
+        return compute_plugin_metrics([plugin], logits[order], labels[order], known)
 
     forward = np.arange(len(labels))
-    with same_global_state(plugin):
+    with require_unchanged_global_state(plugin):
         first = scores(forward)
-    if not _close(scores(forward), first, 0.0):
-        raise not_repeated(plugin, "returns different values when called again")
-    if not _close(scores(forward[::-1]), first, TOLERANCE):
-        raise not_repeated(
+    if not _are_close(scores(forward), first, 0.0):
+        raise not_repeatable_error(plugin, "returns different values when called again")
+    if not _are_close(scores(forward[::-1]), first, TOLERANCE):
+        raise not_repeatable_error(
             plugin, "returns different values in another order, which depends on the number of ranks"
         )
     report["metrics"] += list(first)
 
 
-def _close(left: Mapping[str, Any], right: Mapping[str, Any], tolerance: float) -> bool:
+def _are_close(left: Mapping[str, Any], right: Mapping[str, Any], tolerance: float) -> bool:
     return left.keys() == right.keys() and all(
         np.isclose(left[name], right[name], rtol=tolerance, atol=tolerance, equal_nan=True) for name in left
     )
 
 
 def test_loss(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noqa: ARG001
-    """Compare the losses of made-up logits: called twice, and with half of the labels."""
+    """Compute the loss of synthetic logits twice, and again with half of the labels, and compare."""
     import torch
 
     from neobert.plugins.loss import PluggedLoss
 
-    logits, labels = (torch.from_numpy(each) for each in made_up(config))
+    logits, labels = (torch.from_numpy(each) for each in made_up_predictions(config))
     loss = PluggedLoss(plugin)
 
     def summed(size: int) -> torch.Tensor:
         return loss(logits[:size].clone().requires_grad_(), labels[:size], size)
 
     half = len(labels) // 2
-    with same_global_state(plugin):
+    with require_unchanged_global_state(plugin):
         first = summed(len(labels))
     if not bool(torch.isfinite(first)):
-        raise not_repeated(plugin, f"is not finite: {float(first)}")
+        raise not_repeatable_error(plugin, f"is not finite: {float(first)}")
     if not torch.equal(summed(len(labels)), first):
-        raise not_repeated(plugin, "returns different losses when called again")
+        raise not_repeatable_error(plugin, "returns different losses when called again")
     inputs = logits.clone().requires_grad_()
     total = loss(inputs, labels, len(labels))
     if not total.requires_grad:
-        raise not_repeated(plugin, "has no gradient")
+        raise not_repeatable_error(plugin, "has no gradient")
     total.backward()
     if inputs.grad is None or not bool(torch.isfinite(inputs.grad).all()) or not bool(inputs.grad.any()):
-        raise not_repeated(plugin, "has a gradient that is zero or not finite")
+        raise not_repeatable_error(plugin, "has a gradient that is zero or not finite")
     parts = summed(half) + loss(logits[half:].clone().requires_grad_(), labels[half:], len(labels) - half)
     if not torch.isclose(parts, first, rtol=TOLERANCE):
-        raise not_repeated(plugin, "depends on the other labels of a microbatch, whose size may change")
+        raise not_repeatable_error(
+            plugin, "depends on the other labels of a microbatch, whose size may change"
+        )
 
 
 def test_hooks(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noqa: ARG001
-    """Build the object, and restore its state. No event is sent: a hook may notify people."""
-    hook = PluggedHook.made_by(plugin)
+    """Build the hook object and restore its state. Events are not sent, since a hook may notify people."""
+    hook = PluggedHook.from_plugin(plugin)
     state = hook.state()
-    again = PluggedHook.made_by(plugin)
+    again = PluggedHook.from_plugin(plugin)
     again.load(state)
     if again.state() != state:
-        raise not_repeated(plugin, "has a different state after load_state_dict")
+        raise not_repeatable_error(plugin, "has a different state after load_state_dict")
     try:
         kind = type(hook.target)
         lines, first_line = inspect.getsourcelines(kind)
         tree = ast.parse(textwrap.dedent("".join(lines)))
-        refuse_unsaved(tree.body[0], inspect.getsourcefile(kind) or kind.__name__, first_line)  # type: ignore[arg-type]
+        require_saved_state(tree.body[0], inspect.getsourcefile(kind) or kind.__name__, first_line)  # type: ignore[arg-type]
     except PluginProblemError as problem:
-        raise plugin.refusal(problem.message, problem.hint) from None
+        raise plugin.build_error(problem.message, problem.hint) from None
     except (OSError, TypeError):
         return  # a class without source
 
 
-def made_up(config: RunConfig) -> tuple[Any, Any]:
-    """Return logits, float32 [M, L], and labels [M], as the run's task has them."""
+def made_up_predictions(config: RunConfig) -> tuple[Any, Any]:
+    """Return random logits, float32 [M, L], and labels [M], shaped as for the run's task."""
     settings = spec_of(config).model_settings(config)
     generator = np.random.default_rng(0)
     num_labels = int(settings.get("num_labels", 2))
@@ -252,7 +258,7 @@ def made_up(config: RunConfig) -> tuple[Any, Any]:
 
 ORDER = (DATASET, *(each for each in KINDS if each is not DATASET))
 """The rows come first: masking is tested on the text."""
-TESTS: Mapping[Kind, Callable[[Plugin, RunConfig, Report], None]] = {
+TESTS: Mapping[PluginKind, Callable[[Plugin, RunConfig, Report], None]] = {
     MASKING: test_masking,
     METRICS: test_metrics,
     HOOKS: test_hooks,
@@ -262,4 +268,4 @@ TESTS: Mapping[Kind, Callable[[Plugin, RunConfig, Report], None]] = {
 
 
 if __name__ == "__main__":
-    exit_process(serve(examine, sys.argv[1:]))
+    exit_process(serve(examine_plugins, sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Places of plug-ins: the file of `path.py:function`, `package.module:function` or an entry point.
+"""Location of plug-ins: the file of `path.py:function`, `package.module:function` or an entry point.
 
 Nothing is imported: the launcher must not run code of a plug-in.
 """
@@ -20,7 +20,7 @@ FORMS = "path/to/file.py:function, package.module:function, or the name of an en
 
 
 class PluginProblemError(Exception):
-    """A plug-in that cannot be used, with the way out."""
+    """Raised for a plug-in that cannot be used, with a hint."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -28,15 +28,14 @@ class PluginProblemError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Place of a plug-in.
+class PluginLocation:
+    """Location of a plug-in's function.
 
     Attributes:
         file: source file of its module.
         module: name under which the module is imported.
         function: name of the function or class in the module.
-        folder: folder of the user, in which the module and what it imports are found; None for an installed
-            package.
+        folder: user's folder that contains the module and its imports; None for an installed package.
         package: name and version of the installed package; empty for files of the user.
     """
 
@@ -47,19 +46,19 @@ class Place:
     package: str = ""
 
 
-def locate(text: str) -> Place:
-    """Find the place of a plug-in. Raises `PluginProblemError`."""
+def locate_plugin(text: str) -> PluginLocation:
+    """Locate a plug-in's function without importing it. Raises `PluginProblemError`."""
     target, colon, function = text.rpartition(":")
     if not colon:
         found = _entry_point(text)
-        return locate(f"{found.module}:{found.attr}")
+        return locate_plugin(f"{found.module}:{found.attr}")
     if not function.isidentifier():
         raise PluginProblemError(f"{text!r} does not end with the name of a function", f"write {FORMS}")
     if target.endswith(".py"):
-        return _of_file(target, function)
+        return _location_in_file(target, function)
     if not all(part.isidentifier() for part in target.split(".")):
         raise PluginProblemError(f"{target!r} is neither a .py file nor a module", f"write {FORMS}")
-    return _of_module(target, function)
+    return _location_in_module(target, function)
 
 
 def _entry_point(name: str) -> EntryPoint:
@@ -72,39 +71,39 @@ def _entry_point(name: str) -> EntryPoint:
     return found
 
 
-def _of_file(target: str, function: str) -> Place:
+def _location_in_file(target: str, function: str) -> PluginLocation:
     file = Path(os.path.expanduser(target))
     if not file.is_file():
         message = f"{target!r} does not exist"
         raise PluginProblemError(message, "set the key to an existing file (relative to the run file)")
     if not file.stem.isidentifier():
-        message = f"the name of {target!r} is not a module name"
+        message = f"{target!r} cannot be imported: {file.stem!r} is not a Python identifier"
         raise PluginProblemError(message, "rename the file to letters, digits and underscores")
-    return Place(file, file.stem, function, file.parent)
+    return PluginLocation(file, file.stem, function, file.parent)
 
 
-def _of_module(module: str, function: str) -> Place:
+def _location_in_module(module: str, function: str) -> PluginLocation:
     top, *rest = module.split(".")
     spec = find_spec(top)  # of a top-level name, which imports nothing
     roots = [] if spec is None else [Path(each) for each in spec.submodule_search_locations or ()]
     if spec is not None and not roots and spec.origin and not rest:
         file: Path | None = Path(spec.origin)
     else:
-        file = next(filter(None, (file_of_module(root, rest) for root in roots)), None)
+        file = next(filter(None, (module_file(root, rest) for root in roots)), None)
     if file is None or file.suffix != ".py":
         message = f"there is no module {module!r} with Python source"
         hint = (
             f"install the package of {module}, or write the path of a file, as in folder/{top}.py:{function}"
         )
         raise PluginProblemError(message, hint)
-    package, is_editable = _package_of(top)
+    package, is_editable = _installed_package(top)
     if package and not is_editable:
-        return Place(file, module, function, None, package)
+        return PluginLocation(file, module, function, None, package)
     folder = next((root.parent for root in roots if file.is_relative_to(root)), file.parent)
-    return Place(file, module, function, folder)
+    return PluginLocation(file, module, function, folder)
 
 
-def file_of_module(root: Path, parts: list[str]) -> Path | None:
+def module_file(root: Path, parts: list[str]) -> Path | None:
     """Return the source file of a module below a package's folder; None if there is none."""
     file = root.joinpath(*parts, "__init__.py")
     if not file.is_file() and parts:
@@ -112,9 +111,9 @@ def file_of_module(root: Path, parts: list[str]) -> Path | None:
     return file if file.is_file() else None
 
 
-def _package_of(top: str) -> tuple[str, bool]:
-    """Return name and version of the package that installed a module, and whether it is editable."""
-    names = _packages(tuple(sys.path)).get(top, [])
+def _installed_package(top: str) -> tuple[str, bool]:
+    """Return name and version of a top-level module's package, and whether its install is editable."""
+    names = _packages_by_module(tuple(sys.path)).get(top, [])
     if not names:
         return "", False
     package = Distribution.from_name(names[0])
@@ -123,6 +122,6 @@ def _package_of(top: str) -> tuple[str, bool]:
 
 
 @cache
-def _packages(_path: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Return the packages of each module on `sys.path`, found by reading the records of all packages."""
+def _packages_by_module(_path: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """Return the packages that provide each top-level module; cached, as it reads all package metadata."""
     return packages_distributions()

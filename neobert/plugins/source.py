@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from neobert.plugins.kinds import Kind
+from neobert.plugins.kinds import PluginKind
 from neobert.plugins.parameters import Function, check_hook, check_parameters
-from neobert.plugins.reference import Place, PluginProblemError
+from neobert.plugins.reference import PluginLocation, PluginProblemError
 
 MAX_BYTES = 1 << 20
 ENVIRONMENTS = {"site-packages", "dist-packages"}
 
 
 def read_source(file: Path) -> tuple[bytes, ast.Module]:
-    """Return content and syntax tree of a file. Raises `PluginProblemError` if it cannot be parsed."""
+    """Return the content and syntax tree of a file. Raises `PluginProblemError` if it cannot be parsed."""
     try:
         with file.open("rb") as opened:
             content = opened.read(MAX_BYTES + 1)
@@ -34,7 +34,7 @@ def read_source(file: Path) -> tuple[bytes, ast.Module]:
         raise PluginProblemError(message, "fix the syntax of the file") from None
 
 
-def check_function(place: Place, kind: Kind, tree: ast.Module) -> None:
+def check_function(place: PluginLocation, kind: PluginKind, tree: ast.Module) -> None:
     """Raise `PluginProblemError` if the function does not exist or takes other arguments.
 
     A name that the module imports or assigns, and a decorated function, are accepted: the test before the
@@ -55,7 +55,7 @@ def check_function(place: Place, kind: Kind, tree: ast.Module) -> None:
     elif place.function not in set(_bound_names(tree)):
         names = [each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
         message = f"{where!r} defines no {place.function!r}"
-        raise PluginProblemError(message, f"write one of its names ({', '.join(names) or 'it has none'})")
+        raise PluginProblemError(message, f"name one of its functions ({', '.join(names) or 'none'})")
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:
@@ -69,7 +69,7 @@ def _bound_names(tree: ast.Module) -> Iterator[str]:
             yield node.name
 
 
-def imported_files(place: Place) -> dict[str, bytes]:
+def imported_files(place: PluginLocation) -> dict[str, bytes]:
     """Return the content of the module's file, and of the files of the user's folder that it imports.
 
     Includes indirect imports. Keys are paths relative to the folder, with `/`. Raises `PluginProblemError`
@@ -85,15 +85,15 @@ def imported_files(place: Place) -> dict[str, bytes]:
             continue
         content, tree = read_source(file)
         found[name] = content
-        for module in _imports_of(tree, file, place.folder):
-            waiting += files_of_import(place.folder, module)
-        waiting += files_of_import(place.folder, list(file.relative_to(place.folder).with_suffix("").parts))
+        for module in _imported_names(tree, file, place.folder):
+            waiting += files_for_import(place.folder, module)
+        waiting += files_for_import(place.folder, list(file.relative_to(place.folder).with_suffix("").parts))
     for name in found:
-        _refuse_hidden(place.folder, name)
+        _require_visible_module(place.folder, name)
     return found
 
 
-def _imports_of(tree: ast.Module, file: Path, folder: Path) -> Iterator[list[str]]:
+def _imported_names(tree: ast.Module, file: Path, folder: Path) -> Iterator[list[str]]:
     """Yield the dotted names that a file may import, as lists of parts."""
     package = list(file.parent.relative_to(folder).parts)
     for node in ast.walk(tree):
@@ -105,8 +105,8 @@ def _imports_of(tree: ast.Module, file: Path, folder: Path) -> Iterator[list[str
             yield from ([*module, each.name] for each in node.names)
 
 
-def files_of_import(folder: Path, parts: Sequence[str]) -> list[Path]:
-    """Return the files of a folder that the import of a dotted name reads: its packages, and the module."""
+def files_for_import(folder: Path, parts: Sequence[str]) -> list[Path]:
+    """Return the files in a folder that importing a dotted name reads: its packages and the module."""
     files = []
     for length in range(1, len(parts) + 1):
         base = folder.joinpath(*parts[:length])
@@ -115,8 +115,8 @@ def files_of_import(folder: Path, parts: Sequence[str]) -> list[Path]:
     return files
 
 
-def _refuse_hidden(folder: Path, name: str) -> None:
-    """Raise `PluginProblemError` if Python would import an installed module in place of a file's."""
+def _require_visible_module(folder: Path, name: str) -> None:
+    """Raise `PluginProblemError` if an installed module hides a file with the same name."""
     top = name.partition("/")[0].removesuffix(".py")
     origin = installed_file(top)
     if origin is not None and (is_installed(Path(origin)) or not _is_below(origin, folder)):
@@ -136,7 +136,7 @@ def installed_file(top: str) -> str | None:
 
 
 def is_installed(file: Path) -> bool:
-    """Return whether a file belongs to an environment or to this project, which may be below the folder."""
+    """Return whether a file belongs to a Python environment or to this project."""
     roots = (sys.base_prefix, Path(__file__).resolve().parents[2])
     return not ENVIRONMENTS.isdisjoint(file.parts) or any(file.is_relative_to(root) for root in roots)
 

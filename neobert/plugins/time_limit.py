@@ -1,4 +1,4 @@
-"""Time limit of calls of plug-ins, in the process that tests them."""
+"""Time limit of plug-in calls, in the process that tests plug-ins."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import NoReturn
 _limit_s: ContextVar[float] = ContextVar("limit of a call", default=0.0)
 
 
-class OverdueError(BaseException):
-    """Raised inside a call that exceeds the limit; user code that catches every `Exception` lets it pass."""
+class TimeLimitExceededError(BaseException):
+    """Raised inside a call that exceeds the limit; no `Exception`, so that user code does not catch it."""
 
 
 @contextmanager
-def calls_limited(limit_s: float) -> Iterator[None]:
+def limit_calls(limit_s: float) -> Iterator[None]:
     """Limit the calls of plug-ins that the main thread makes inside the `with` block."""
     before = _limit_s.set(limit_s)
     try:
@@ -26,15 +26,15 @@ def calls_limited(limit_s: float) -> Iterator[None]:
 
 
 @contextmanager
-def within_limit() -> Iterator[None]:
-    """Raise `OverdueError` inside the `with` block at the limit. Of nested blocks, the outer one counts."""
+def enforce_limit() -> Iterator[None]:
+    """Raise `TimeLimitExceededError` in the `with` block at the limit; the outermost block applies."""
     limit_s = _limit_s.get()
     if not limit_s or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
         return
 
     def interrupt(*_: object) -> NoReturn:
-        raise OverdueError(f"did not return within {limit_s:g} s")
+        raise TimeLimitExceededError(f"did not return within {limit_s:g} s")
 
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, limit_s)

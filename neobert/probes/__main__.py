@@ -28,10 +28,10 @@ def main(arguments: list[str]) -> int:
 
     A probe that fails is part of the result and does not change the exit code.
     """
-    request = _parse(arguments)
+    request = _parse_arguments(arguments)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     try:
-        result = answer(request.config, request.device, every=request.full, label=request.path)
+        result = probe_run_file(request.config, request.device, every=request.full, label=request.path)
     except ProjectError as error:
         write_error_file(error)
         print(error, file=sys.stderr)
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
+def _parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m neobert.probes", description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("--device", choices=("cuda", "cpu"))
@@ -49,7 +49,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def answer(path: Path, device: str | None, *, every: bool, label: str | None = None) -> dict[str, Any]:
+def probe_run_file(
+    path: Path, device: str | None, *, every: bool, label: str | None = None
+) -> dict[str, Any]:
     """Probe the run of a resolved config; return JSON values, with `unsupported` set if CUDA is missing.
 
     With `label`, return the report of that path only. A `device` of None uses CUDA if available.

@@ -1,4 +1,4 @@
-"""Attention of a trained model against its spec: isolation, direction, equality with the formula, positions.
+"""Attention probes of a model: isolation, direction, equality with plain attention, positions.
 
 They are derived from `AttentionSpec`, the same for every task, and compare final hidden states, on
 weights that let a fault show in the rounding of the run's precision.
@@ -19,22 +19,22 @@ from torch.func import functional_call
 from neobert.data.batches.microbatch import Microbatch
 from neobert.families.attention import AttentionSpec
 from neobert.parallel import take_rows
-from neobert.probes.layout import Layout, with_edges, with_other_tokens
+from neobert.probes.layout import Layout, with_edge_lengths, with_other_tokens
 from neobert.training.loop.task import TINY, Answer
 
 LONGEST_COMPARED = 512
-"""Tokens of the longest document that is compared with the formula, whose scores are in memory at once."""
+"""Maximum length of compared documents: plain attention keeps all scores in memory."""
 
 MAX_COMPARED = 12
-"""Documents that are compared with the formula, each alone: those of edge lengths come first."""
+"""Maximum number of documents that are compared with plain attention; edge lengths come first."""
 
 ROUNDING = 5e-7
-"""Rounding error of fp32, relative to the largest value: the least that an error is compared with."""
+"""Relative rounding error of fp32, the smallest unit in which errors are measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
-    """A model as the probes see it.
+class ProbedModel:
+    """Functions that the attention probes call on a model.
 
     Attributes:
         hidden: returns the final hidden states [T, D] of a microbatch, computed as in training, without
@@ -54,45 +54,49 @@ class Probed:
     spec: AttentionSpec
 
 
-def attention_answers(probed: Probed, batch: Microbatch) -> Iterator[Answer]:
+def attention_answers(probed: ProbedModel, batch: Microbatch) -> Iterator[Answer]:
     """Yield the answers of all probes on a microbatch that is full of text.
 
     A probe that cannot be carried out, such as isolation with one document, yields no answer.
     """
-    batch = replace(with_edges(batch, reach_of(probed.spec)), token_type_ids=None)  # as `plain` has none
-    layout = Layout.of(batch)
+    batch = replace(
+        with_edge_lengths(batch, attention_reach(probed.spec)), token_type_ids=None
+    )  # as `plain` has none
+    layout = Layout.from_microbatch(batch)
     before = probed.hidden(batch)
-    noise = _moved(probed.hidden(batch), before).max()
+    noise = _largest_change(probed.hidden(batch), before).max()
 
-    def moved(is_other: Tensor) -> Tensor:
+    def change_beyond_noise(is_other: Tensor) -> Tensor:
         """Return the change of each token's hidden state beyond that of an equal pass."""
         after = probed.hidden(with_other_tokens(batch, is_other))
-        return (_moved(after, before) - noise).clamp(min=0)
+        return (_largest_change(after, before) - noise).clamp(min=0)
 
     is_even = layout.document % 2 == 0
     halves, wholes = is_even & layout.is_token & layout.is_late, ~is_even
-    by_halves, by_wholes = moved(halves), moved(wholes)
-    yield from _isolation(by_halves, by_wholes, is_even, layout)
-    yield from _direction(by_halves, is_even & layout.is_token, layout, probed.spec)
-    yield equality(probed, batch, layout, before)
+    by_halves, by_wholes = change_beyond_noise(halves), change_beyond_noise(wholes)
+    yield from _isolation_answers(by_halves, by_wholes, is_even, layout)
+    yield from _direction_answers(by_halves, is_even & layout.is_token, layout, probed.spec)
+    yield equality_answer(probed, batch, layout, before)
     positions = probed.positions(batch)
     if positions is not None:
         is_misplaced = (positions.flatten().cpu() != layout.place) & layout.is_token
         yield Answer("documents", "positions", int(is_misplaced.sum()))
 
 
-def reach_of(spec: AttentionSpec) -> int:
-    """Return the reach of the model's windows, or of an imaginary one in a model that has none."""
+def attention_reach(spec: AttentionSpec) -> int:
+    """Return the reach of the model's attention windows in tokens; an assumed reach without windows."""
     return 3 if spec.window is None else spec.window.reach
 
 
-def _moved(after: Tensor, before: Tensor) -> Tensor:
+def _largest_change(after: Tensor, before: Tensor) -> Tensor:
     """Return the largest change of each token's hidden state [T], on the CPU."""
     return (after - before).abs().amax(-1).float().cpu()
 
 
-def _isolation(by_halves: Tensor, by_wholes: Tensor, is_even: Tensor, layout: Layout) -> Iterator[Answer]:
-    """Compare tokens of documents that were not changed: of the odd ones, then of the even ones."""
+def _isolation_answers(
+    by_halves: Tensor, by_wholes: Tensor, is_even: Tensor, layout: Layout
+) -> Iterator[Answer]:
+    """Yield the isolation answers: changing half of the documents must not change the others."""
     odd, even = ~is_even & layout.is_token, is_even & layout.is_token
     if not odd.any() and layout.is_token.all():
         return
@@ -101,8 +105,10 @@ def _isolation(by_halves: Tensor, by_wholes: Tensor, is_even: Tensor, layout: La
     yield Answer("other documents and padding", "isolation", float(unchanged.max() / effect))
 
 
-def _direction(moved: Tensor, is_changed: Tensor, layout: Layout, spec: AttentionSpec) -> Iterator[Answer]:
-    """Compare early tokens of documents whose second half was changed."""
+def _direction_answers(
+    moved: Tensor, is_changed: Tensor, layout: Layout, spec: AttentionSpec
+) -> Iterator[Answer]:
+    """Yield the direction answers: compare early tokens of documents whose second half was changed."""
     is_early = is_changed & ~layout.is_late
     if not is_early.any():
         return
@@ -115,8 +121,8 @@ def _direction(moved: Tensor, is_changed: Tensor, layout: Layout, spec: Attentio
     yield Answer("later tokens", "bidirectional", float((moved[is_last] > 0).float().mean()))
 
 
-def equality(probed: Probed, batch: Microbatch, layout: Layout, hidden: Tensor) -> Answer:
-    """Compare documents of the microbatch with the formula for each alone.
+def equality_answer(probed: ProbedModel, batch: Microbatch, layout: Layout, hidden: Tensor) -> Answer:
+    """Compare documents in the microbatch with plain attention over each document alone.
 
     The value is the largest root mean square error of a token, relative to that of the formula in the run's
     precision.
@@ -140,7 +146,7 @@ def _rms(error: Tensor) -> float:
 
 @torch.no_grad()
 def draw_weights(model: nn.Module, embedding_multiplier: float = 1.0, seed: int = 0) -> None:
-    """Draw weights that keep activations at unit scale: with smaller ones, rounding would hide a fault.
+    """Draw random weights that keep activations at unit scale; smaller ones would hide faults in rounding.
 
     `embedding_multiplier` as in `ModelShape`: a residual stream far above the branches that are added to it
     would hide them in bf16.
@@ -154,7 +160,7 @@ def draw_weights(model: nn.Module, embedding_multiplier: float = 1.0, seed: int 
         # One weight at a time is whole: a rank keeps its rows.
         values = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
         if weight.dim() == 1:
-            is_one = name.endswith("weight") and not _adds_one(module, values.zero_())
+            is_one = name.endswith("weight") and not _is_weight_offset_by_one(module, values.zero_())
             values.normal_(float(is_one), 0.1, generator=draw)
         elif isinstance(module, nn.Embedding):
             values.normal_(0.0, 1.0 / embedding_multiplier, generator=draw)
@@ -163,7 +169,7 @@ def draw_weights(model: nn.Module, embedding_multiplier: float = 1.0, seed: int 
         take_rows(weight, values)
 
 
-def _adds_one(module: nn.Module, zeros: Tensor) -> bool:
+def _is_weight_offset_by_one(module: nn.Module, zeros: Tensor) -> bool:
     """Return whether a norm of transformers multiplies by 1 + weight, as Gemma's do."""
     if not type(module).__module__.startswith("transformers.") or getattr(module, "bias", None) is not None:
         return False

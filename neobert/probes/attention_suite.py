@@ -1,4 +1,4 @@
-"""Attention of any family's model on this machine, without a run: the same probes as in a rehearsal."""
+"""Attention probes for a model of any family without a run, the same as in a rehearsal."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from neobert.objectives import token_objective_for
 from neobert.objectives.compile import compile_objective
 from neobert.parallel import World
 from neobert.plan.vocabulary import vocabulary_rows
-from neobert.probes.attention import attention_answers, draw_weights, reach_of
-from neobert.probes.layout import Layout, with_edges
+from neobert.probes.attention import attention_answers, attention_reach, draw_weights
+from neobert.probes.layout import Layout, with_edge_lengths
 from neobert.probes.probed_model import probed_model
-from neobert.probes.sparse import sparse_answers_of
+from neobert.probes.sparse import sparse_answers_for_model
 from neobert.tasks.rank_data import objective_inputs
 
 MAX_TOKENS = 8192
@@ -32,8 +32,8 @@ SHORTEST = 8
 """Mean tokens of a document, which bounds the number of documents in a packed row."""
 
 
-class Markers(NamedTuple):
-    """Ids of special tokens, which is all that a model's construction needs of a tokenizer."""
+class MarkerTokens(NamedTuple):
+    """Special token ids, the only tokenizer data that building a model needs."""
 
     pad_id: int = 0
 
@@ -51,9 +51,9 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
     world, vocab_size = World.of(config), vocabulary_rows(config)
     shape = shape_of(config, vocab_size)
     if config.distributed.mode == "fsdp2":  # all blocks may not fit on one device
-        config = replace(config, "model.num_hidden_layers", layers_of_all_kinds(shape))
+        config = replace(config, "model.num_hidden_layers", min_layers_with_all_kinds(shape))
         shape = shape_of(config, vocab_size)
-    tokenizer = cast(TokenizerBundle, Markers(max(0, shape.first_position - 1)))
+    tokenizer = cast(TokenizerBundle, MarkerTokens(max(0, shape.first_position - 1)))
     head = "AutoModelForCausalLM" if shape.attention.is_causal else "AutoModelForMaskedLM"
     backbone = build_backbone(config, tokenizer, vocab_size, world, head, {})
     world.recipe.convert(backbone)
@@ -62,12 +62,15 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
     compile_objective(config, objective)
     objective.to(world.device).eval()
     spec = shape.attention
-    batch = with_edges(full_of_random_text(config, vocab_size), reach_of(spec))
+    batch = with_edge_lengths(random_full_microbatch(config, vocab_size), attention_reach(spec))
     with torch.no_grad(), world.autocast():
         loss = objective(**objective_inputs(batch, world.device)) / batch.num_targets
     draw_weights(backbone.model, shape.embedding_multiplier)
     model = probed_model(backbone, objective, world, objective_inputs, spec)
-    found = [*attention_answers(model, batch), *sparse_answers_of(backbone, objective, world, batch, spec)]
+    found = [
+        *attention_answers(model, batch),
+        *sparse_answers_for_model(backbone, objective, world, batch, spec),
+    ]
     answers = [answer._asdict() for answer in found]
     is_on_gpu = world.is_on_gpu
     return {
@@ -77,7 +80,7 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
         "dtype": str(world.compute_dtype).removeprefix("torch."),
         "vocab_size": vocab_size,
         "num_tokens": batch.num_tokens,
-        "segment_lengths": [len(tokens) for tokens in Layout.of(batch).documents()],
+        "segment_lengths": [len(tokens) for tokens in Layout.from_microbatch(batch).documents()],
         "uniform_loss": math.log(vocab_size),
         "paths": [],
         "initial_loss": float(loss),
@@ -87,14 +90,14 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
     }
 
 
-def layers_of_all_kinds(shape: ModelShape) -> int:
-    """Return the number of the model's first blocks, at least 2, with every kind of attention that it has."""
+def min_layers_with_all_kinds(shape: ModelShape) -> int:
+    """Return the number of first blocks (at least 2) that include every kind of attention of the model."""
     kinds = [shape.attention.of_layer(number) for number in range(shape.num_layers)]
     return min(len(kinds), max(2, *(kinds.index(each) + 1 for each in kinds)))
 
 
-def full_of_random_text(config: RunConfig, vocab_size: int) -> Microbatch:
-    """Return a microbatch without padding in the run's layout, of at most `MAX_TOKENS` tokens or one row."""
+def random_full_microbatch(config: RunConfig, vocab_size: int) -> Microbatch:
+    """Return a random microbatch in the run's layout, without padding; at most `MAX_TOKENS` or one row."""
     longest = longest_row(config)
     rows = max(1, min(config.trainer.per_device_train_batch_size, MAX_TOKENS // longest))
     draw = torch.Generator().manual_seed(config.seed)

@@ -12,7 +12,7 @@ from torch import Tensor
 from neobert.data.batches.microbatch import Microbatch
 
 EDGES = (1, 2, 7, 64, 65, 129, 300)
-"""Lengths in tokens at which kernels begin another tile, or have nothing to attend to."""
+"""Document lengths at tile boundaries of kernels, and the shortest ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Layout:
     length: Tensor
 
     @classmethod
-    def of(cls, batch: Microbatch) -> Layout:
+    def from_microbatch(cls, batch: Microbatch) -> Layout:
         """Return the layout of a microbatch, packed or padded."""
         if batch.attention_mask is None:
             assert batch.cu_seqlens is not None
@@ -72,8 +72,8 @@ def with_other_tokens(batch: Microbatch, is_other: Tensor) -> Microbatch:
 def with_lengths(batch: Microbatch, lengths: Sequence[int]) -> Microbatch:
     """Return a packed microbatch without padding whose documents have these lengths; their sum is the same.
 
-    Tokens keep their place, and an example has as many documents as the largest one had. The labels are not
-    updated.
+    Tokens keep their position, and each example has as many documents as the largest one had. Labels are
+    not updated.
     """
     assert batch.cu_seqlens is not None
     bounds = torch.full_like(batch.cu_seqlens, sum(lengths))
@@ -85,23 +85,23 @@ def with_lengths(batch: Microbatch, lengths: Sequence[int]) -> Microbatch:
         cu_seqlens=bounds,
         num_segments=len(lengths),
         sample_ids=torch.arange(len(lengths)),
-        groups=grouped(batch, len(lengths)),
+        groups=group_texts(batch, len(lengths)),
     )
 
 
-def texts_of_example(batch: Microbatch) -> int:
+def max_texts_per_example(batch: Microbatch) -> int:
     """Return the largest number of texts in an example of the microbatch."""
     return int(batch.groups[batch.groups >= 0].bincount().max())
 
 
-def grouped(batch: Microbatch, num_texts: int) -> Tensor:
-    """Return `Microbatch.groups` for this many texts, in examples of as many as the largest one has."""
+def group_texts(batch: Microbatch, num_texts: int) -> Tensor:
+    """Return `Microbatch.groups` for `num_texts` texts, in examples as large as the largest in `batch`."""
     groups = torch.full((max(len(batch.groups), num_texts),), -1)
-    groups[:num_texts] = torch.arange(num_texts) // texts_of_example(batch)
+    groups[:num_texts] = torch.arange(num_texts) // max_texts_per_example(batch)
     return groups
 
 
-def with_edges(batch: Microbatch, reach: int) -> Microbatch:
+def with_edge_lengths(batch: Microbatch, reach: int) -> Microbatch:
     """Return a full microbatch with documents of `EDGES` tokens and of reach + 2 tokens, if there is room.
 
     In a document of reach + 2 tokens, exactly two pairs of tokens are outside a window of this reach. Padded
@@ -118,7 +118,7 @@ def with_edges(batch: Microbatch, reach: int) -> Microbatch:
 
 
 def edge_lengths(total: int, slots: int, longest: int, reach: int) -> list[int]:
-    """Return at most `slots` lengths of at most `longest` tokens that sum to `total`, edges first."""
+    """Return at most `slots` lengths up to `longest` that sum to `total`; edge lengths come first."""
     lengths, left = list[int](), total
     for length in (reach + 2, *EDGES):
         rest = left - length

@@ -1,4 +1,4 @@
-"""Loss of a trained task against the attention of its model, in the step that trains it.
+"""Probes of a task's loss: the texts it depends on, in the actual training step.
 
 The probes of `neobert.probes.attention` test only the model. These also test what a task does with it: a
 compiled step, an objective that calls the model in its own way, a shift of its targets.
@@ -15,7 +15,7 @@ from torch import Tensor
 from neobert.data.batches.microbatch import Microbatch, filler_of, is_target
 from neobert.data.batches.targets import IGNORED
 from neobert.families.attention import AttentionSpec
-from neobert.probes.layout import Layout, texts_of_example, with_other_tokens
+from neobert.probes.layout import Layout, max_texts_per_example, with_other_tokens
 from neobert.training.loop.task import TINY, Answer, Examiner
 
 
@@ -34,7 +34,7 @@ def loss_answers(
         batch = with_padding(batch)
     elif compares:
         batch = with_half_as_padding(batch)
-    layout = Layout.of(batch)
+    layout = Layout.from_microbatch(batch)
     group = batch.groups[layout.document]
     is_own = layout.is_token & (group % 2 == 0)
     labels_tokens = batch.labels.shape == batch.input_ids.shape
@@ -47,8 +47,8 @@ def loss_answers(
 
     looks_back = spec.is_causal and labels_tokens
     own = early if looks_back else is_own & layout.is_late
-    text = text_of_example(batch)[layout.document]
-    effect = min(change(own & (text == number)) for number in range(texts_of_example(batch)))
+    text = text_index_in_example(batch)[layout.document]
+    effect = min(change(own & (text == number)) for number in range(max_texts_per_example(batch)))
     which = "earlier" if looks_back else "later"
     yield Answer(f"the {which} tokens of a text", "different", effect / max(abs(before), TINY))
     others = ~layout.is_token if compares else ~is_own
@@ -58,11 +58,11 @@ def loss_answers(
         yield Answer(
             "the later tokens of a text", "same", change(is_own & layout.is_late) / max(effect, TINY)
         )
-        yield _shift(examiner, batch, early & (layout.place == layout.length // 2 - 1), num_classes)
+        yield _shift_answer(examiner, batch, early & (layout.place == layout.length // 2 - 1), num_classes)
 
 
-def _shift(examiner: Examiner, batch: Microbatch, is_last: Tensor, num_classes: int) -> Answer:
-    """Change the last token that a target may see, which is at the target's own position."""
+def _shift_answer(examiner: Examiner, batch: Microbatch, is_last: Tensor, num_classes: int) -> Answer:
+    """Return the answer for the target shift: the token at a target's own position must affect its loss."""
     labelled = with_labels_at(batch, is_last, num_classes)
     before = examiner.loss(labelled)
     effect = abs(examiner.loss(with_other_tokens(labelled, is_last)) - before)
@@ -94,8 +94,8 @@ def with_half_as_padding(batch: Microbatch) -> Microbatch:
     )
 
 
-def text_of_example(batch: Microbatch) -> Tensor:
-    """Return the place of each text in its example, from 0, int64 [texts]."""
+def text_index_in_example(batch: Microbatch) -> Tensor:
+    """Return the index of each text in its example, from 0, int64 [texts]."""
     first = torch.searchsorted(batch.groups[: batch.num_segments], batch.groups[: batch.num_segments])
     return torch.arange(batch.num_segments) - first
 

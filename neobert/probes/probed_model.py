@@ -1,4 +1,4 @@
-"""A backbone as the probes of attention see it: in the run's precision, with the kernels of its step."""
+"""Adapter of a backbone for the attention probes, with the run's precision and kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone
 from neobert.objectives import Objective, TokenObjective
 from neobert.parallel import World
-from neobert.probes.attention import Probed
+from neobert.probes.attention import ProbedModel
 
 OF_THE_MODEL = ("input_ids", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
 """Arguments of an objective that its model takes."""
@@ -28,7 +28,7 @@ def probed_model(
     world: World,
     inputs: Callable[[Any, torch.device], dict[str, Any]],
     spec: AttentionSpec,
-) -> Probed:
+) -> ProbedModel:
     """Return the model of an objective for `attention_answers`.
 
     Args:
@@ -44,13 +44,17 @@ def probed_model(
 
     @torch.no_grad()
     def plain(document: Tensor) -> Tensor:
-        with exact_products(), in_fp32(backbone.blocks), torch.autocast(world.device.type, enabled=False):
+        with (
+            disable_tf32(),
+            compute_blocks_in_fp32(backbone.blocks),
+            torch.autocast(world.device.type, enabled=False),
+        ):
             return backbone.plain(document)
 
     @torch.no_grad()
     def rounded(document: Tensor) -> Tensor:
         stream_dtype = objective.stream_dtype if isinstance(objective, TokenObjective) else None
-        with world.autocast(), embedded_in(stream_dtype, backbone.model):
+        with world.autocast(), convert_embeddings(stream_dtype, backbone.model):
             return backbone.plain(document)
 
     def positions(batch: Any) -> Tensor | None:
@@ -62,7 +66,7 @@ def probed_model(
             return None if seen else given
         return seen[0] - backbone.first_position
 
-    return Probed(hidden=hidden, plain=plain, rounded=rounded, positions=positions, spec=spec)
+    return ProbedModel(hidden=hidden, plain=plain, rounded=rounded, positions=positions, spec=spec)
 
 
 def hidden_states(backbone: Backbone, objective: Objective, inputs: dict[str, Any]) -> Tensor:
@@ -74,7 +78,7 @@ def hidden_states(backbone: Backbone, objective: Objective, inputs: dict[str, An
 
 
 @contextmanager
-def embedded_in(dtype: torch.dtype | None, model: PreTrainedModel) -> Iterator[None]:
+def convert_embeddings(dtype: torch.dtype | None, model: PreTrainedModel) -> Iterator[None]:
     """Convert the embeddings, and so the residual stream under autocast, to `dtype` if it is not None."""
 
     def convert(_table: nn.Module, _arguments: Any, embedded: Tensor) -> Tensor:
@@ -102,8 +106,8 @@ def recorded_positions(model: nn.Module) -> Iterator[list[Tensor | None]]:
         handle.remove()
 
 
-class _Call(nn.Module):
-    """A block's forward, without the hooks that gather the block."""
+class _ModuleCall(nn.Module):
+    """Callable that runs a block's forward without the hooks that gather its weights."""
 
     def __init__(self, block: nn.Module) -> None:
         super().__init__()
@@ -114,14 +118,14 @@ class _Call(nn.Module):
 
 
 @contextmanager
-def in_fp32(blocks: Sequence[nn.Module]) -> Iterator[None]:
-    """Compute blocks that were gathered in bf16 by fp32 copies of these weights, inside the `with` block."""
+def compute_blocks_in_fp32(blocks: Sequence[nn.Module]) -> Iterator[None]:
+    """Compute blocks gathered in bf16 with fp32 copies of their weights, inside the `with` block."""
 
-    def computed(call: _Call, *arguments: Any, **named: Any) -> Any:
+    def computed(call: _ModuleCall, *arguments: Any, **named: Any) -> Any:
         wide = {name: each.float() for name, each in call.named_parameters() if each.dtype == torch.bfloat16}
         return functional_call(call, wide, arguments, named)
 
-    calls = [_Call(block) for block in blocks]
+    calls = [_ModuleCall(block) for block in blocks]
     for call in calls:
         call.block.forward = partial(computed, call)
     try:
@@ -132,7 +136,7 @@ def in_fp32(blocks: Sequence[nn.Module]) -> Iterator[None]:
 
 
 @contextmanager
-def exact_products() -> Iterator[None]:
+def disable_tf32() -> Iterator[None]:
     """Compute matrix products of fp32 in fp32 inside the `with` block, without TF32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")

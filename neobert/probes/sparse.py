@@ -1,4 +1,4 @@
-"""Native sparse attention against its definition: selection, causality, isolation, density, heads, gates.
+"""Probes of native sparse attention: selection, causality, isolation, dense limit, heads and gates.
 
 The operator that a run would use is called with random queries, keys, values and gates of the model's heads.
 A result is either exact (the number of wrong values) or approximate (an error in units of rounding).
@@ -32,7 +32,7 @@ from neobert.tasks.rank_data import objective_inputs
 from neobert.training.loop.task import Answer
 
 TIE = 1e-5
-"""Blocks whose weights differ by less than this may be selected in place of each other."""
+"""Relative weight difference below which two blocks are interchangeable in the selection."""
 FAR = 4096
 """Position of a rotation that is compared; in bf16 it has the same value as its neighbours."""
 
@@ -41,10 +41,10 @@ Row = tuple[Tensor, Tensor, Tensor, Tensor]
 Operator = Callable[[Row, Sequence[int], SelectedBlocks], Attended]
 
 
-def sparse_answers_of(
+def sparse_answers_for_model(
     backbone: Backbone, objective: Objective, world: World, batch: Microbatch, spec: AttentionSpec
 ) -> Iterator[Answer]:
-    """Yield the answers of all probes for a model on its device; none for another attention."""
+    """Yield the answers of all probes for a model on its device; none without sparse attention."""
     if spec.selected is None:
         return
     yield from sparse_answers(spec, world.device, world.compute_dtype)
@@ -52,11 +52,11 @@ def sparse_answers_of(
         states = hidden_states(backbone, objective, objective_inputs(batch, world.device))
         loss = (states.float() * torch.linspace(-1, 1, states.shape[-1], device=states.device)).sum()
     modules = [each for each in backbone.model.modules() if isinstance(each, NativeSparseAttention)]
-    yield Answer("gates without a gradient", "exact", dead_gates(modules, loss))
+    yield Answer("gates without a gradient", "exact", count_dead_gates(modules, loss))
 
 
 def sparse_answers(spec: AttentionSpec, device: torch.device, dtype: torch.dtype) -> Iterator[Answer]:
-    """Yield the answers of the probes of the operator that runs on a device."""
+    """Yield the answers of the probes for the operator that runs on this device."""
     assert spec.selected is not None
     kernels, sparse = choose_kernels(device.type, dtype, spec), spec.selected
 
@@ -64,24 +64,24 @@ def sparse_answers(spec: AttentionSpec, device: torch.device, dtype: torch.dtype
         bounds = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
         return attend_with(kernels, replace(spec, selected=selected), bounds, max(lengths))(*row)
 
-    lengths = odd_lengths(sparse)
+    lengths = uneven_lengths(sparse)
     row = random_row(spec, sum(lengths), device, dtype)
     yield from against_definition(operator, row, lengths, sparse)
-    yield from unmoved(operator, row, lengths, sparse)
+    yield from unchanged_answers(operator, row, lengths, sparse)
     yield Answer(
         "dense attention, where both cover a document", "close", against_dense(operator, spec, device, dtype)
     )
     yield Answer("rotation in fp32", "close", rotation_error(device, dtype, spec.head_size))
 
 
-def odd_lengths(sparse: SelectedBlocks) -> tuple[int, ...]:
-    """Return document lengths around the block size; the longest has free choices of blocks."""
+def uneven_lengths(sparse: SelectedBlocks) -> tuple[int, ...]:
+    """Return document lengths around the block size; only in the longest can blocks be left out."""
     size = sparse.size
     return (1, size - 1, (sparse.counts + 2) * size + 5, size, 37, size + 1, 3 * size - 1)
 
 
 def random_row(spec: AttentionSpec, tokens: int, device: torch.device, dtype: torch.dtype) -> Row:
-    """Return a random row, the same on every device."""
+    """Return random queries, keys, values and gates of one row, the same on every device."""
     draw = torch.Generator().manual_seed(0)
     q, k, v = (
         torch.randn(tokens, heads, spec.head_size, generator=draw)
@@ -96,7 +96,7 @@ def random_row(spec: AttentionSpec, tokens: int, device: torch.device, dtype: to
 def against_definition(
     operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks
 ) -> Iterator[Answer]:
-    """Compare selection and outputs with each document alone, token by token."""
+    """Compare selection and outputs with the definition, computed for each document alone, token by token."""
     found, wrong, error = operator(row, lengths, sparse), 0, 0.0
     parts = zip(*(each.split(list(lengths)) for each in (*row, found.context, found.blocks)), strict=True)
     for q, k, v, gates, context, blocks in parts:
@@ -106,13 +106,13 @@ def against_definition(
                 own = sorted(block for block in entries if block >= 0)
                 if own != sorted(chosen[t][head]):
                     weights = weights_of_token(q, k, t, head, sparse)
-                    wrong += not _is_tied(own, chosen[t][head], weights)
-        error = max(error, _in_units(context, expected))
+                    wrong += not _is_selection_tied(own, chosen[t][head], weights)
+        error = max(error, _relative_error(context, expected))
     yield Answer("selected blocks of the definition", "exact", wrong)
     yield Answer("outputs of the definition", "close", error)
 
 
-def _is_tied(own: Sequence[int], chosen: Sequence[int], weights: Sequence[float]) -> bool:
+def _is_selection_tied(own: Sequence[int], chosen: Sequence[int], weights: Sequence[float]) -> bool:
     """Return whether two selections differ only in blocks of equal weights."""
     others = {*own} ^ {*chosen}
     if len(own) != len({*own}) or len(own) != len(chosen) or max(others) >= len(weights):
@@ -121,7 +121,9 @@ def _is_tied(own: Sequence[int], chosen: Sequence[int], weights: Sequence[float]
     return max(found) - min(found) <= TIE
 
 
-def unmoved(operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks) -> Iterator[Answer]:
+def unchanged_answers(
+    operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks
+) -> Iterator[Answer]:
     """Change later tokens, other documents, and another head of keys, and measure what else changes."""
     device = row[0].device
     place = torch.cat([torch.arange(length) for length in lengths]).to(device)
@@ -131,12 +133,14 @@ def unmoved(operator: Operator, row: Row, lengths: Sequence[int], sparse: Select
     is_late, is_other = place >= middle, document % 2 == 0
     for subject, is_changed in (("later tokens", is_late), ("other documents", is_other)):
         rows = row, _with_other_values(row, is_changed)
-        before, after = (_of_unchanged(operator, each, lengths, sparse, ~is_changed) for each in rows)
+        before, after = (
+            _measure_unchanged_part(operator, each, lengths, sparse, ~is_changed) for each in rows
+        )
         differs = sum(int((one != two).sum()) for one, two in zip(before.values, after.values, strict=True))
         yield Answer(f"results where {subject} change", "exact", differs)
         yield Answer(f"gradients of {subject}", "exact", after.leaks)
         # A GPU adds the parts of a gradient in any order.
-        error = max(map(_in_units, after.gradients, before.gradients))
+        error = max(map(_relative_error, after.gradients, before.gradients))
         yield Answer(f"gradients where {subject} change", "close", error)
     if (heads := row[1].shape[1]) > 1:
         changed = _with_other_values(row, torch.ones_like(is_late), first_head=True)
@@ -147,7 +151,7 @@ def unmoved(operator: Operator, row: Row, lengths: Sequence[int], sparse: Select
         yield Answer("results where another head of keys changes", "exact", int(differs))
 
 
-class Unchanged(NamedTuple):
+class UnchangedPart(NamedTuple):
     """Results of a pass for unchanged tokens.
 
     Attributes:
@@ -161,9 +165,9 @@ class Unchanged(NamedTuple):
     leaks: int
 
 
-def _of_unchanged(
+def _measure_unchanged_part(
     operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks, is_kept: Tensor
-) -> Unchanged:
+) -> UnchangedPart:
     leaves = [each.detach().clone().requires_grad_() for each in row]
     found = operator((leaves[0], leaves[1], leaves[2], leaves[3]), lengths, sparse)
     place = torch.cat([torch.arange(length) for length in lengths]).to(is_kept.device)
@@ -171,7 +175,7 @@ def _of_unchanged(
     gradients = torch.autograd.grad(found.context[is_kept].float().sum(), leaves)
     leaks = sum(int((each[~is_kept] != 0).sum()) for each in gradients)
     values = [each.detach() for each in (found.context[is_kept], found.blocks[is_kept], scores)]
-    return Unchanged(values, [each[is_kept] for each in gradients], leaks)
+    return UnchangedPart(values, [each[is_kept] for each in gradients], leaks)
 
 
 def _with_other_values(row: Row, is_changed: Tensor, *, first_head: bool = False) -> Row:
@@ -187,7 +191,7 @@ def _with_other_values(row: Row, is_changed: Tensor, *, first_head: bool = False
 
 
 def against_dense(operator: Operator, spec: AttentionSpec, device: torch.device, dtype: torch.dtype) -> float:
-    """Return the error of outputs and gradients if every block is selected and the window is as long.
+    """Return the error of outputs and gradients if all blocks are selected and the window covers the row.
 
     Both branches are then dense attention, and the outputs equal it times the sum of the gates.
     """
@@ -203,7 +207,7 @@ def against_dense(operator: Operator, spec: AttentionSpec, device: torch.device,
     wide = [each.detach().double().requires_grad_() for each in leaves]
     dense = plain_attention(wide[0], wide[1], wide[2], causal) * gates.double().sum(-1, keepdim=True)
     expected = [dense, *torch.autograd.grad(dense, wide, gradient.double())]
-    return max(_in_units(one.detach(), two.detach()) for one, two in zip(found, expected, strict=True))
+    return max(_relative_error(one.detach(), two.detach()) for one, two in zip(found, expected, strict=True))
 
 
 def rotation_error(device: torch.device, dtype: torch.dtype, head_size: int) -> float:
@@ -222,8 +226,8 @@ def rotation_error(device: torch.device, dtype: torch.dtype, head_size: int) -> 
     return float((found - expected).abs().max()) / unit
 
 
-def dead_gates(modules: Sequence[NativeSparseAttention], loss: Tensor) -> int:
-    """Return the number of gates whose weights get no gradient."""
+def count_dead_gates(modules: Sequence[NativeSparseAttention], loss: Tensor) -> int:
+    """Count the gates whose weights get no gradient."""
     weights = [each.g_proj.weight for each in modules]
     gradients = torch.autograd.grad(loss, weights, allow_unused=True)
     return sum(
@@ -232,7 +236,7 @@ def dead_gates(modules: Sequence[NativeSparseAttention], loss: Tensor) -> int:
     )
 
 
-def _in_units(found: Tensor, expected: Tensor) -> float:
+def _relative_error(found: Tensor, expected: Tensor) -> float:
     """Return the largest error in units of the rounding of the largest value."""
     unit = ROUNDING if found.dtype == torch.float32 else torch.finfo(found.dtype).eps
     largest = float(expected.abs().max())

@@ -1,6 +1,6 @@
-"""Labels of a causal task as its target rule wrote them, against the tokens of the text.
+"""Probe of a causal task's target rule: labels must be the next tokens of the text.
 
-The other probes of a task plant labels of their own, and never see a shift that the rule forgot.
+Other probes of a task set their own labels, so they cannot detect a missing shift in the rule.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from neobert.training.loop.task import Answer
 def target_answers(batch: Microbatch) -> Iterator[Answer]:
     """Yield whether the targets of an unchanged microbatch are the next tokens of their own documents.
 
-    Targets that the microbatch lacks yield no answer.
+    A microbatch without targets yields no answer.
     """
-    layout, ids, labels = Layout.of(batch), batch.input_ids.flatten(), batch.labels.flatten()
+    layout, ids, labels = Layout.from_microbatch(batch), batch.input_ids.flatten(), batch.labels.flatten()
     is_target, one_on, two_on = labels != IGNORED, ids.roll(-1), ids.roll(-2)
     # In a run of equal tokens, or in "a b a", a wrong shift has the right label by chance.
     is_telling = (ids != one_on) & (one_on != two_on) & (ids != two_on)
     inner = is_target & is_telling & (layout.place < layout.length - 2)
     if inner.any():
-        yield Answer("the targets in a text", "next", _share((labels == one_on)[inner]))
+        yield Answer("the targets in a text", "next", _true_share((labels == one_on)[inner]))
     # The last token of a text has no next one. If all texts begin alike, that label cannot reveal a
     # neighbour.
     starts = ids[layout.is_token & (layout.place == 0)]
     last = is_target & layout.is_token & (layout.place == layout.length - 1)
     last[-1] = False
     if last.any() and (starts != starts[0]).any():
-        yield Answer("the targets at the end of a text", "end", _share((labels != one_on)[last]))
+        yield Answer("the targets at the end of a text", "end", _true_share((labels != one_on)[last]))
 
 
-def _share(is_right: Tensor) -> float:
+def _true_share(is_right: Tensor) -> float:
     return float(is_right.float().mean())

@@ -23,14 +23,14 @@ from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.plan.epoch_size import epoch_size
 from neobert.plan.epochs import plan_steps
-from neobert.rehearsal.parent import POLL_S, Parent
+from neobert.rehearsal.parent import POLL_S, ParentChannel
 from neobert.rehearsal.script import (
     FOLDER,
     RESUMED_FOLDER,
-    copy_as_it_is,
+    copy_run_in_progress,
     create_run_directory,
+    rehearsal_config,
     rehearsal_values,
-    rehearsed,
     script_for,
 )
 from neobert.train import configure_logging, exit_process, read_config, report, unexpected_error
@@ -79,25 +79,27 @@ def rehearse(name: str, requested: RunConfig, folder: Path, signals: Signals) ->
     """
     from torch import OutOfMemoryError
 
-    from neobert.rehearsal.measurements import recording_reads
-    from neobert.rehearsal.observers import Fresh, Resumed
+    from neobert.rehearsal.measurements import record_config_reads
+    from neobert.rehearsal.observers import ResumedRunObserver, UninterruptedRunObserver
     from neobert.training.loop.session import run_session
 
     script = script_for(plan_steps(requested, epoch_size(requested)).value)
     is_resumed, is_last = name != FRESH, name == RESUMED_AGAIN
     target = folder / (RESUMED_FOLDER if is_resumed else FOLDER)
     replaced = rehearsal_values(requested, target, script, is_resumed=is_resumed, is_last=is_last)
-    config = rehearsed(requested, replaced)
+    config = rehearsal_config(requested, replaced)
     rank = int(os.environ.get("RANK", "0"))
     if name == RESUMED and rank == 0:
-        copy_as_it_is(folder / FOLDER, target)
+        copy_run_in_progress(folder / FOLDER, target)
     run_dir = create_run_directory(config) if rank == 0 else target
-    parent = Parent(folder, name, rank)
-    observer: Fresh | Resumed = (
-        Resumed(script, parent, is_last=is_last) if is_resumed else Fresh(script, parent)
+    parent = ParentChannel(folder, name, rank)
+    observer: UninterruptedRunObserver | ResumedRunObserver = (
+        ResumedRunObserver(script, parent, is_last=is_last)
+        if is_resumed
+        else UninterruptedRunObserver(script, parent)
     )
     parent.report_stage("preparing the text, building the model")
-    with recording_reads() as keys:
+    with record_config_reads() as keys:
         observer.seen |= {
             "planned_steps": script.planned,
             "keys_read": keys,

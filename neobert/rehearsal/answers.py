@@ -1,4 +1,4 @@
-"""Known-answer tests at the end of a rehearsal: of the loss, of the model's attention, and the task's own."""
+"""Known-answer tests at the end of a rehearsal: loss, attention, and tests of the task."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from neobert.families.table import shape_of
 from neobert.probes.attention import attention_answers, draw_weights
 from neobert.probes.loss import loss_answers
 from neobert.probes.probed_model import probed_model
-from neobert.probes.sparse import sparse_answers_of
+from neobert.probes.sparse import sparse_answers_for_model
 from neobert.probes.target_rule import target_answers
-from neobert.rehearsal.trials import first_batches, score, train_on, without_effect
+from neobert.rehearsal.trials import evaluate_batch, first_batches, preserve_run_state, train_on_batch
 from neobert.tasks.specs import spec_of
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop import steps
@@ -22,7 +22,7 @@ from neobert.training.loop.task import Answer
 from neobert.training.state.trainer import Trainer
 
 
-class Examined:
+class TrainerExaminer:
     """Implementation of `Examiner` with the trainer of a rehearsal, after its last step."""
 
     def __init__(self, trainer: Trainer) -> None:
@@ -33,17 +33,17 @@ class Examined:
 
     def loss(self, batch: Any) -> float:
         """Return the loss of a microbatch over all ranks, with the same dropout in every call."""
-        with without_effect(self._trainer):
+        with preserve_run_state(self._trainer):
             step = self._trainer.task.step or steps.accumulate
             return float(step(self._trainer, [batch], max(1, batch.num_targets)))
 
     def score(self, batch: Any) -> Any:
         """Return the result of `Objective.evaluate` for a microbatch."""
-        return score(self._trainer, batch)
+        return evaluate_batch(self._trainer, batch)
 
     def train(self, batch: Any) -> None:
         """Train 10 steps on one microbatch at the peak learning rate."""
-        train_on(self._trainer, batch)
+        train_on_batch(self._trainer, batch)
 
 
 def all_answers(trainer: Trainer, batch: Any) -> Iterator[Answer]:
@@ -54,7 +54,7 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[Answer]:
     task, world = trainer.task, trainer.world
     shape = shape_of(trainer.config, task.model.config.vocab_size)
     spec = shape.attention
-    examiner = Examined(trainer)
+    examiner = TrainerExaminer(trainer)
     of_task = spec_of(trainer.config)
     if spec.is_causal and of_task.reads_text:
         yield from target_answers(first_batches(trainer, 1)[0])
@@ -70,7 +70,7 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[Answer]:
     batch = world.on_main(lambda: batch)
     with world.entered(trainer.module, task.backbone.ends):
         yield from attention_answers(model, batch)
-        yield from sparse_answers_of(task.backbone, task.objective, world, batch, spec)
+        yield from sparse_answers_for_model(task.backbone, task.objective, world, batch, spec)
     task.objective.train()
 
 

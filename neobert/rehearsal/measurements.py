@@ -1,5 +1,5 @@
 """Measurements of a rehearsed run: speed, memory outside the allocator, precision of matrix products,
-documents that are in both splits, config keys that were read."""
+documents in both splits, config keys that were read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.families.table import shape_of
 from neobert.metric_names import EVAL_LOSS, PACE, TRAIN_LOSS
-from neobert.rehearsal.script import Script
+from neobert.rehearsal.script import RehearsalScript
 from neobert.rehearsal.trials import WorstCase, first_batches
 from neobert.runfiles.phases import EVALUATION
 from neobert.training.state.trainer import Trainer
@@ -63,19 +63,19 @@ BYSTANDERS = (
 USERS = ("neobert.config.schedules",)
 
 
-def context_of(device: torch.device) -> tuple[int, bool]:
+def gpu_context_mib(device: torch.device) -> tuple[int, bool]:
     """Return GPU memory in use outside the CUDA allocator in MiB, and whether only this process is counted.
 
     If the driver does not report memory per process, memory of other processes is included.
     """
-    reserved, own = torch.cuda.memory_reserved(device), own_bytes(gpu_uuid(device))
+    reserved, own = torch.cuda.memory_reserved(device), process_gpu_bytes(gpu_uuid(device))
     if own is not None:
         return (own - reserved) // BYTES_PER_MIB, True
     free, total = torch.cuda.mem_get_info(device)
     return (total - free - reserved) // BYTES_PER_MIB, False
 
 
-def own_bytes(uuid: str) -> int | None:
+def process_gpu_bytes(uuid: str) -> int | None:
     """Return this process's memory on a GPU as NVML reports it; None if unknown, as in some containers."""
     if importlib.util.find_spec("pynvml") is None:
         return None
@@ -103,10 +103,10 @@ def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
             return None
         train = window.store
     wanted: dict[int, int] = {}
-    for document in _contents(prepared.eval):
+    for document in _document_tokens(prepared.eval):
         wanted[hash(document)] = wanted.get(hash(document), 0) + len(document)
     shared, compared = set[int](), 0
-    for document in _contents(train):
+    for document in _document_tokens(train):
         compared += 1
         if hash(document) in wanted:
             shared.add(hash(document))
@@ -117,7 +117,7 @@ def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
     }
 
 
-def _contents(store: SegmentStore) -> Iterator[bytes]:
+def _document_tokens(store: SegmentStore) -> Iterator[bytes]:
     """Yield the tokens of up to `MAX_DOCUMENTS` documents as bytes of 64-bit integers."""
     stride = -(-len(store) // MAX_DOCUMENTS)
     for number in range(0, len(store), stride):
@@ -125,7 +125,7 @@ def _contents(store: SegmentStore) -> Iterator[bytes]:
 
 
 @contextmanager
-def recording_products() -> Iterator[dict[str, float]]:
+def record_product_flops() -> Iterator[dict[str, float]]:
     """Count the FLOPs of matrix products in the `with` block by the dtype of their inputs.
 
     The dict is filled after the block. Only torch operators are counted, not this project's kernels.
@@ -135,12 +135,12 @@ def recording_products() -> Iterator[dict[str, float]]:
         yield flops
     assert profiler.kineto_results is not None
     for event in profiler.kineto_results.events():
-        found = _product(event)
+        found = _product_flops(event)
         if found:
             flops[found[0]] += found[1]
 
 
-def _product(event: Any) -> tuple[str, float] | None:
+def _product_flops(event: Any) -> tuple[str, float] | None:
     place = FACTORS.get(event.name())
     if place is None:
         return None
@@ -159,7 +159,7 @@ def parameter_types(model: nn.Module) -> dict[str, int]:
     return dict(counts)
 
 
-class _Recorded:
+class _RecordedKey:
     """Descriptor that replaces a config dataclass slot and records reads of the key."""
 
     def __init__(self, slot: Any, key: str, seen: set[str]) -> None:
@@ -168,7 +168,7 @@ class _Recorded:
     def __get__(self, owner: Any, kind: Any = None) -> Any:
         if owner is None:
             return self
-        if not is_bystander(str(sys._getframe(1).f_globals.get("__name__", ""))):
+        if not is_ignored_reader(str(sys._getframe(1).f_globals.get("__name__", ""))):
             self._seen.add(self._key)
         return self._slot.__get__(owner, kind)
 
@@ -176,7 +176,7 @@ class _Recorded:
         self._slot.__set__(owner, value)
 
 
-def is_bystander(module: str) -> bool:
+def is_ignored_reader(module: str) -> bool:
     """Return whether reads of config keys by this module do not count as use of the key."""
     if module in USERS:
         return False
@@ -184,12 +184,12 @@ def is_bystander(module: str) -> bool:
 
 
 @contextmanager
-def recording_reads() -> Iterator[set[str]]:
+def record_config_reads() -> Iterator[set[str]]:
     """Collect the dotted config keys that this process reads inside the `with` block."""
     seen: set[str] = set()
-    slots = [(kind, name, getattr(kind, name), key) for kind, name, key in _keys(RunConfig, "")]
+    slots = [(kind, name, getattr(kind, name), key) for kind, name, key in _section_keys(RunConfig, "")]
     for kind, name, slot, key in slots:
-        setattr(kind, name, _Recorded(slot, key, seen))
+        setattr(kind, name, _RecordedKey(slot, key, seen))
     try:
         yield seen
     finally:
@@ -197,17 +197,17 @@ def recording_reads() -> Iterator[set[str]]:
             setattr(kind, name, slot)
 
 
-def _keys(kind: Any, prefix: str) -> Iterator[tuple[Any, str, str]]:
+def _section_keys(kind: Any, prefix: str) -> Iterator[tuple[Any, str, str]]:
     hints = type_hints(kind)
     for field in fields(kind):
         members = section_members(hints[field.name])
         for member in members:
-            yield from _keys(member, f"{prefix}{field.name}.")
+            yield from _section_keys(member, f"{prefix}{field.name}.")
         if not members:
             yield kind, field.name, f"{prefix}{field.name}"
 
 
-def describe(worst: WorstCase) -> dict[str, Any]:
+def describe_worst_case(worst: WorstCase) -> dict[str, Any]:
     """Return the sizes of the worst-case microbatches."""
     train, evaluation = worst.train, worst.evaluation
     return {
@@ -225,7 +225,9 @@ def has_mask_with_packing(trainer: Trainer) -> bool | None:
     return None if inputs.get("cu_seqlens") is None else inputs.get("attention_mask") is not None
 
 
-def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -> dict[str, Any] | None:
+def measure_speed(
+    trainer: Trainer, rows: Sequence[dict[str, Any]], script: RehearsalScript
+) -> dict[str, Any] | None:
     """Return mean speed between warm-up and the first save, and step times; None without metrics lines."""
     lines = [row for row in rows if TRAIN_LOSS in row and script.warm_up < row["step"] <= script.saved]
     if not lines:
@@ -236,21 +238,21 @@ def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -
     return {
         "step_time_s": step_time_s,
         "tokens_per_second": tokens / len(lines) / step_time_s,
-        "mfu": _mean(row["perf/mfu"] for row in lines),
-        "data_wait_share": _mean(row["perf/data_wait_share"] for row in lines),
-        "host_bound_share": _mean(row["perf/host_bound_share"] for row in lines),
+        "mfu": _mean_of_known(row["perf/mfu"] for row in lines),
+        "data_wait_share": _mean_of_known(row["perf/data_wait_share"] for row in lines),
+        "host_bound_share": _mean_of_known(row["perf/host_bound_share"] for row in lines),
         "line_step_times_s": times_s,
         "recompiles": trainer.state.recompiles,
     }
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def _mean_of_known(values: Iterable[float | None]) -> float | None:
     """Return the mean of the values, or None if any of them is None."""
     known = list(values)
     return None if None in known else math.fsum(cast("list[float]", known)) / len(known)
 
 
-def evaluation_of(
+def measure_evaluation(
     trainer: Trainer, rows: Sequence[dict[str, Any]], beats: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return facts about the evaluation before the first step: its heartbeat, loss and slowest microbatch."""
@@ -263,7 +265,7 @@ def evaluation_of(
     }
 
 
-def attention_of(trainer: Trainer, has_mask: bool | None) -> dict[str, Any]:
+def describe_attention(trainer: Trainer, has_mask: bool | None) -> dict[str, Any]:
     """Return the chosen attention kernel, and the kernel that each transformer block used."""
     ran = trainer.task.attention_ran
     layers = shape_of(trainer.config, trainer.task.model.config.vocab_size).num_layers

@@ -14,18 +14,18 @@ from neobert.bench.device import device_name, gpu_uuid
 from neobert.data.store.prepare import prepare
 from neobert.rehearsal.answers import all_answers
 from neobert.rehearsal.measurements import (
-    attention_of,
-    context_of,
-    describe,
-    evaluation_of,
+    describe_attention,
+    describe_worst_case,
+    gpu_context_mib,
     has_mask_with_packing,
+    measure_evaluation,
+    measure_speed,
     parameter_types,
-    recording_products,
-    speed_of,
+    record_product_flops,
     train_eval_overlap,
 )
-from neobert.rehearsal.parent import Parent
-from neobert.rehearsal.script import Script
+from neobert.rehearsal.parent import ParentChannel
+from neobert.rehearsal.script import RehearsalScript
 from neobert.rehearsal.trace import Trace, draw_from_generators, state_digests
 from neobert.rehearsal.trials import (
     WorstCase,
@@ -43,11 +43,11 @@ from neobert.units import BYTES_PER_MIB
 
 
 @dataclass
-class Fresh:
-    """Observer of the uninterrupted run. `seen` has the results."""
+class UninterruptedRunObserver:
+    """Observer of the uninterrupted run; collects results in `seen`."""
 
-    script: Script
-    parent: Parent
+    script: RehearsalScript
+    parent: ParentChannel
     seen: dict[str, Any] = field(default_factory=dict)
     allocated: list[int] = field(default_factory=list)
 
@@ -57,18 +57,18 @@ class Fresh:
         self.seen |= {"device": device.type, "device_name": device_name(device)}
         self.parent.report_stage("running the worst-case microbatch")
         self.worst = WorstCase(trainer)
-        self.seen["worst_case"] = describe(self.worst)
+        self.seen["worst_case"] = describe_worst_case(self.worst)
         self.worst.step(trainer)
         self.parent.wait_for_graphs(trainer)
         self.worst.run(trainer)
         self.parent.wait_until_alone(trainer)
-        with recording_products() as flops:
+        with record_product_flops() as flops:
             self.worst.run(trainer)
         types = parameter_types(trainer.task.model)
         self.seen["precision"] = {"parameters": types, "product_flops": dict(flops)}
         self.seen["has_mask_with_packing"] = has_mask_with_packing(trainer)
         if trainer.world.is_on_gpu:
-            self.context_mib, self.seen["is_own_context"] = context_of(device)
+            self.context_mib, self.seen["is_own_context"] = gpu_context_mib(device)
         self.trace = Trace(trainer)
         return [Hook(name="rehearsal", act=self.observe, every=1)]
 
@@ -95,9 +95,9 @@ class Fresh:
         beats = read_rows(heartbeat_path(trainer.run_dir, trainer.world.rank))
         self.seen |= {
             "trace": self.trace.lines(),
-            "speed": speed_of(trainer, rows, self.script) if trainer.world.is_main else None,
-            "evaluation": evaluation_of(trainer, rows, beats),
-            "attention": attention_of(trainer, self.seen.pop("has_mask_with_packing")),
+            "speed": measure_speed(trainer, rows, self.script) if trainer.world.is_main else None,
+            "evaluation": measure_evaluation(trainer, rows, beats),
+            "attention": describe_attention(trainer, self.seen.pop("has_mask_with_packing")),
             "beats": beats[-1:],
         }
         stats = torch.cuda.memory_stats(trainer.world.device) if trainer.world.is_on_gpu else {}
@@ -149,15 +149,15 @@ class Fresh:
 
 
 @dataclass
-class Resumed:
+class ResumedRunObserver:
     """Observer of a resumed run, for the steps that are compared with the uninterrupted run.
 
     Attributes:
         is_last: True for the second resume, which saves no checkpoint.
     """
 
-    script: Script
-    parent: Parent
+    script: RehearsalScript
+    parent: ParentChannel
     is_last: bool = False
     seen: dict[str, Any] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Communication of a rehearsal's rank with its parent process, through files. Imports no torch."""
+"""File-based communication of a rehearsal's rank with its parent process. Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_S = 120.0
 POLL_S = 0.02
 
 
-def hang(trainer: Trainer) -> None:
+def hang_until_killed(trainer: Trainer) -> None:
     """Wait to be killed. Raises `ProjectError` REH002 after 120 seconds, `StopRequested` on a signal."""
     deadline_s = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline_s:
@@ -32,7 +32,7 @@ def hang(trainer: Trainer) -> None:
     )
 
 
-def hold(trainer: Trainer, measured: Path) -> None:
+def wait_for_parent(trainer: Trainer, measured: Path) -> None:
     """Wait until the parent has removed the file `measured`, for at most 120 seconds."""
     deadline_s = time.monotonic() + TIMEOUT_S
     while measured.exists() and time.monotonic() < deadline_s:
@@ -40,7 +40,7 @@ def hold(trainer: Trainer, measured: Path) -> None:
         time.sleep(POLL_S)
 
 
-class Parent:
+class ParentChannel:
     """Interface of one rank to the parent process: files for its stage, measurements and results."""
 
     def __init__(self, folder: Path, part: str, rank: int) -> None:
@@ -54,7 +54,7 @@ class Parent:
 
     def wait_for_graphs(self, trainer: Trainer) -> None:
         """Report that the step is compiled; wait until the evaluation is too, if a helper compiles it."""
-        _write(self._compiled, {})
+        _write_results(self._compiled, {})
         self._wait_while(self._helper, "compiling the evaluation", trainer)
 
     def wait_until_alone(self, trainer: Trainer) -> None:
@@ -70,19 +70,19 @@ class Parent:
 
     def pause(self, trainer: Trainer, results: dict[str, Any]) -> None:
         """Write the performance measurements, then wait until the parent has read them."""
-        _write(self._measured, results)
-        hold(trainer, self._measured)
+        _write_results(self._measured, results)
+        wait_for_parent(trainer, self._measured)
 
     def finish(self, trainer: Trainer, results: dict[str, Any]) -> None:
         """Write all results, then wait to be killed."""
-        _write(self._results, results)
-        hang(trainer)
+        _write_results(self._results, results)
+        hang_until_killed(trainer)
 
     def end_without_memory(self, error: Exception, results: dict[str, Any]) -> None:
         """Write the results so far, with the message and the stage of an out-of-memory error."""
         message = f"{self._stage.read_text(encoding='utf-8')}: {str(error).splitlines()[0]}"
-        _write(self._results, results | {"out_of_memory": message})
+        _write_results(self._results, results | {"out_of_memory": message})
 
 
-def _write(path: Path, results: dict[str, Any]) -> None:
+def _write_results(path: Path, results: dict[str, Any]) -> None:
     write_atomically(path, json.dumps(results, default=sorted).encode())

@@ -31,7 +31,7 @@ LIFETIME = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class RehearsalScript:
     """Step numbers of a rehearsal.
 
     Attributes:
@@ -52,17 +52,17 @@ class Script:
         return self.compared
 
 
-def script_for(max_steps: int) -> Script:
+def script_for(max_steps: int) -> RehearsalScript:
     """Choose the steps of a rehearsal. Raises `ProjectError` REH001 if a run of `max_steps` is too short."""
     compared = min(MAX_COMPARED, max_steps // PARTS)
     if compared == 0:
         message = f"trainer.max_steps {max_steps} is too short for a rehearsal (at least {PARTS})"
         raise ProjectError("REH001", message, "start the run without a rehearsal", "trainer.max_steps")
-    return Script(compared, PARTS_BEFORE_SAVE * compared, PARTS * compared, max_steps)
+    return RehearsalScript(compared, PARTS_BEFORE_SAVE * compared, PARTS * compared, max_steps)
 
 
 def rehearsal_values(
-    config: RunConfig, folder: Path, script: Script, *, is_resumed: bool, is_last: bool = False
+    config: RunConfig, folder: Path, script: RehearsalScript, *, is_resumed: bool, is_last: bool = False
 ) -> dict[str, Any]:
     """Return the config keys that a rehearsal changes (output folder, intervals and more) and their values.
 
@@ -98,7 +98,7 @@ def rehearsal_values(
     }
 
 
-def rehearsed(config: RunConfig, replaced: Mapping[str, Any]) -> RunConfig:
+def rehearsal_config(config: RunConfig, replaced: Mapping[str, Any]) -> RunConfig:
     """Return the config with the `replaced` keys, validated."""
     values = to_dict(config)
     for key, value in replaced.items():
@@ -112,11 +112,11 @@ def create_run_directory(config: RunConfig) -> Path:
     folder = Path(config.trainer.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESOLVED).write_text(json.dumps(to_dict(config)), encoding="utf-8")
-    write_receipt(_receipt(config), folder / RECEIPT)
+    write_receipt(_rehearsal_receipt(config), folder / RECEIPT)
     return folder
 
 
-def copy_as_it_is(run_dir: Path, target: Path) -> None:
+def copy_run_in_progress(run_dir: Path, target: Path) -> None:
     """Copy the directory of a run in progress, in the state after a crash. Checkpoints are hard-linked."""
 
     def copy(source: str, place: str) -> None:
@@ -129,7 +129,7 @@ def copy_as_it_is(run_dir: Path, target: Path) -> None:
     shutil.copytree(run_dir, target, symlinks=True, copy_function=copy)
 
 
-def _receipt(config: RunConfig) -> Receipt:
+def _rehearsal_receipt(config: RunConfig) -> Receipt:
     """Build a receipt without preflight checks, because the rehearsal is itself part of preflight."""
     now = utc_now()
     return Receipt(

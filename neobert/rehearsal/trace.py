@@ -20,7 +20,7 @@ from neobert.training.state.train_state import LossWindow
 from neobert.training.state.trainer import Trainer
 
 
-class Recorded:
+class HashedBatches:
     """Wrapper of a rank's microbatches that hashes their tokens, labels and sample ids while `is_on`."""
 
     def __init__(self, batches: Batches) -> None:
@@ -66,7 +66,7 @@ class Trace:
     """
 
     def __init__(self, trainer: Trainer) -> None:
-        self._batches = Recorded(trainer.batches)
+        self._batches = HashedBatches(trainer.batches)
         trainer.batches = self._batches
         self._loss = RecordingLossWindow(trainer.progress.loss)
         trainer.progress.loss = self._loss
@@ -114,10 +114,10 @@ def state_digests(trainer: Trainer) -> dict[str, str]:
         **{f"optimizer/{name}": each for name, each in optimizer_tensors(model, trainer.optimizer).items()},
     }
     with ThreadPoolExecutor() as pool:  # hashing releases the interpreter's lock
-        return dict(zip(tensors, pool.map(_digest, tensors.values()), strict=True))
+        return dict(zip(tensors, pool.map(_tensor_digest, tensors.values()), strict=True))
 
 
-def _digest(tensor: Tensor) -> str:
+def _tensor_digest(tensor: Tensor) -> str:
     part = own_part(tensor.detach())
     digest = sha256(f"{tuple(part.shape)} {part.dtype}".encode())
     digest.update(part.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)

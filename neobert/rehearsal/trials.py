@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from neobert.data.batches.microbatch import Microbatch, filler_of, is_target
 from neobert.errors import ProjectError
 from neobert.parallel import own_part
-from neobert.probes.layout import grouped, texts_of_example, with_lengths
+from neobert.probes.layout import group_texts, max_texts_per_example, with_lengths
 from neobert.runfiles.checkpoint.manifest import FILE_NAME as MANIFEST
 from neobert.training.checkpoint.tensors import random_state, restore_random_state
 from neobert.training.loop import steps
@@ -34,7 +34,7 @@ POLL_S = 0.05
 
 
 @contextmanager
-def without_effect(trainer: Trainer) -> Iterator[None]:
+def preserve_run_state(trainer: Trainer) -> Iterator[None]:
     """Run the `with` block without effect on the run: restore RNG state, stopwatch, FLOPs and gradients."""
     generators, stopwatch, flops = random_state(), trainer.stopwatch, trainer.state.flops
     trainer.stopwatch = Stopwatch(trainer.world.device, ())
@@ -58,27 +58,27 @@ class WorstCase:
 
     def __init__(self, trainer: Trainer) -> None:
         task, sizes = trainer.task, trainer.config.trainer
-        stretched = full_of_text(first_batches(trainer, 1)[0], sizes.per_device_train_batch_size)
+        stretched = fill_with_text(first_batches(trainer, 1)[0], sizes.per_device_train_batch_size)
         self.train: Microbatch = task.worst_case(stretched, is_training=True)
         first = None if task.evaluation is None else next(iter(task.evaluation()), None)
         self.evaluation: Microbatch | None = None
         if first is not None:
-            stretched = full_of_text(first, sizes.per_device_eval_batch_size)
+            stretched = fill_with_text(first, sizes.per_device_eval_batch_size)
             self.evaluation = task.worst_case(stretched, is_training=False)
 
     def step(self, trainer: Trainer) -> None:
         """Run forward and backward on the training microbatch. Raises `torch.OutOfMemoryError`."""
-        with without_effect(trainer):
+        with preserve_run_state(trainer):
             self._train(trainer)
 
     def evaluate(self, trainer: Trainer) -> None:
         """Run the evaluation microbatch, if there is one. Raises `torch.OutOfMemoryError`."""
-        with without_effect(trainer):
+        with preserve_run_state(trainer):
             self._evaluate(trainer)
 
     def run(self, trainer: Trainer) -> None:
         """Run forward and backward, then the evaluation, and wait. Raises `torch.OutOfMemoryError`."""
-        with without_effect(trainer):
+        with preserve_run_state(trainer):
             self._train(trainer)
             self._evaluate(trainer)
             if trainer.world.is_on_gpu:
@@ -90,10 +90,10 @@ class WorstCase:
 
     def _evaluate(self, trainer: Trainer) -> None:
         if self.evaluation is not None:
-            score(trainer, self.evaluation)
+            evaluate_batch(trainer, self.evaluation)
 
 
-def score(trainer: Trainer, batch: Any) -> Any:
+def evaluate_batch(trainer: Trainer, batch: Any) -> Any:
     """Evaluate one microbatch; return the result of `Objective.evaluate`."""
     world, objective = trainer.world, trainer.task.objective
     objective.eval()
@@ -112,15 +112,19 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
     """
     first, second = first_batches(trainer, 2)
     second = with_fewer_targets(second, 4 + trainer.world.dp_rank)
-    with without_effect(trainer):
+    with preserve_run_state(trainer):
         generators = random_state()
-        together, total = _gradient(trainer, [first, second], trainer.task.step or steps.accumulate)
+        together, total = _accumulated_gradient(
+            trainer, [first, second], trainer.task.step or steps.accumulate
+        )
         restore_random_state(generators)  # the same dropout again
         (num_first, _), (num_second, _) = (steps.agree(trainer, [each]) for each in (first, second))
         if reference := trainer.task.reference_step:
-            wanted, _ = _gradient(trainer, [first, second], reference)
+            wanted, _ = _accumulated_gradient(trainer, [first, second], reference)
         else:
-            alone, other = (_gradient(trainer, [each], steps.accumulate)[0] for each in (first, second))
+            alone, other = (
+                _accumulated_gradient(trainer, [each], steps.accumulate)[0] for each in (first, second)
+            )
             pairs = zip(alone, other, strict=True)
             wanted = [(one * num_first + two * num_second) / total for one, two in pairs]
     squares = torch.zeros(2, dtype=torch.float64)
@@ -137,12 +141,12 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
 
 def with_fewer_targets(batch: Microbatch, keep_every: int) -> Microbatch:
     """Return the microbatch with only every `keep_every`-th of its targets, and of its masked tokens."""
-    labels, num_targets = _thinned(batch.labels, keep_every)
-    masked = None if batch.masked_labels is None else _thinned(batch.masked_labels, keep_every)[0]
+    labels, num_targets = _keep_some_targets(batch.labels, keep_every)
+    masked = None if batch.masked_labels is None else _keep_some_targets(batch.masked_labels, keep_every)[0]
     return replace(batch, labels=labels, num_targets=num_targets, masked_labels=masked)
 
 
-def _thinned(tensor: Tensor, keep_every: int) -> tuple[Tensor, int]:
+def _keep_some_targets(tensor: Tensor, keep_every: int) -> tuple[Tensor, int]:
     """Return labels with every `keep_every`-th of their targets, and their number."""
     labels = tensor.numpy().copy()
     places = np.flatnonzero(is_target(labels))
@@ -151,7 +155,9 @@ def _thinned(tensor: Tensor, keep_every: int) -> tuple[Tensor, int]:
     return torch.from_numpy(labels), len(kept)
 
 
-def _gradient(trainer: Trainer, batches: Sequence[Microbatch], step: Step) -> tuple[list[Tensor], int]:
+def _accumulated_gradient(
+    trainer: Trainer, batches: Sequence[Microbatch], step: Step
+) -> tuple[list[Tensor], int]:
     """Return the gradients of a step, of this rank's shards, and the number of targets of all ranks.
 
     The gradients are copied to the host, because a nearly full device has no room for three copies.
@@ -167,7 +173,7 @@ def _gradient(trainer: Trainer, batches: Sequence[Microbatch], step: Step) -> tu
     return gradients, num_targets
 
 
-class Repeated:
+class RepeatedBatch:
     """Endless iterator that repeats one microbatch."""
 
     def __init__(self, batch: Any) -> None:
@@ -185,17 +191,17 @@ def overfit(trainer: Trainer) -> dict[str, Any]:
 
     Changes the weights and the trainer: no other step of the run can follow.
     """
-    losses = train_on(trainer, first_batches(trainer, 1)[0])
+    losses = train_on_batch(trainer, first_batches(trainer, 1)[0])
     return {"steps": OVERFIT_STEPS, "first": losses[0], "last": losses[-1]}
 
 
-def train_on(trainer: Trainer, batch: Any) -> list[float]:
+def train_on_batch(trainer: Trainer, batch: Any) -> list[float]:
     """Train 10 steps on one microbatch at the peak learning rate; return the loss of each step.
 
     Changes the weights and the trainer: no other step of the run can follow.
     """
     trainer.batches.close()
-    trainer.batches = Repeated(batch)
+    trainer.batches = RepeatedBatch(batch)
     trainer.scheduler = LambdaLR(trainer.optimizer, lambda _: 1.0)
     trainer.stopwatch = Stopwatch(trainer.world.device, ())
     losses = []
@@ -217,16 +223,18 @@ def wait_for_checkpoint(folder: Path) -> None:
         time.sleep(POLL_S)
 
 
-def full_of_text(batch: Microbatch, rows: int) -> Microbatch:
+def fill_with_text(batch: Microbatch, rows: int) -> Microbatch:
     """Return the microbatch without padding, filled with its own tokens: `rows` full rows if not packed.
 
     The labels are not updated; `Task.worst_case` replaces them.
     """
     if batch.cu_seqlens is None:
-        return _padded(batch, rows)
+        return _fill_padded_rows(batch, rows)
     total, slots = batch.input_ids.numel(), batch.cu_seqlens.numel() - 1
     full = replace(batch, input_ids=_real_tokens(batch, (total,)), num_tokens=total)
-    return with_lengths(full, adversarial_lengths(total, slots, batch.max_seqlen, texts_of_example(batch)))
+    return with_lengths(
+        full, adversarial_lengths(total, slots, batch.max_seqlen, max_texts_per_example(batch))
+    )
 
 
 def adversarial_lengths(total: int, slots: int, longest: int, texts: int = 1) -> list[int]:
@@ -245,9 +253,9 @@ def adversarial_lengths(total: int, slots: int, longest: int, texts: int = 1) ->
     return [longest] * num_long + short
 
 
-def _padded(batch: Microbatch, rows: int) -> Microbatch:
+def _fill_padded_rows(batch: Microbatch, rows: int) -> Microbatch:
     assert batch.attention_mask is not None
-    rows -= rows % texts_of_example(batch)
+    rows -= rows % max_texts_per_example(batch)
     shape = (rows, batch.max_seqlen)
     positions = torch.arange(batch.max_seqlen).expand(shape).contiguous()
     mask = torch.ones(shape, dtype=batch.attention_mask.dtype)
@@ -259,7 +267,7 @@ def _padded(batch: Microbatch, rows: int) -> Microbatch:
         num_tokens=mask.numel(),
         num_segments=rows,
         sample_ids=torch.arange(rows),
-        groups=grouped(batch, rows),
+        groups=group_texts(batch, rows),
     )
 
 

@@ -1,4 +1,4 @@
-"""Steps in turns with another process: `python -m neobert.rehearsal.turns RESOLVED.json FOLDER NAME`.
+"""Timed steps in turns: `python -m neobert.rehearsal.turns RESOLVED.json FOLDER NAME`.
 
 For turn k, the process waits for the file NAME_go_k, trains a few steps, and writes NAME_turn_k.json with
 their times and losses. Two processes can thus be timed alternately on one device: a higher temperature or the
@@ -24,29 +24,29 @@ from neobert.train import configure_logging, read_config
 from neobert.training.loop.signals import Signals
 
 STEPS = 8
-"""Steps of a turn; the first turn also compiles."""
+"""Steps per turn; the first turn also compiles."""
 LIMIT_S = 600.0
-"""Longest wait for a turn: the other process compiles in its first one."""
+"""Maximum wait for a turn in seconds; the other process compiles in its first turn."""
 
 
 def main(arguments: list[str]) -> None:
-    """Train in turns."""
+    """Train in turns; write the result of each turn."""
     configure_logging()
     resolved, folder, name = arguments
-    for turn, steps in enumerate(trained(read_config(Path(resolved)), Path(folder), name)):
+    for turn, steps in enumerate(train_in_turns(read_config(Path(resolved)), Path(folder), name)):
         write_atomically(Path(folder, f"{name}_turn_{turn}.json"), json.dumps(steps).encode())
 
 
-def trained(config: RunConfig, folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the seconds and mean losses of the steps of each turn, and the kernels; no other rank trains."""
-    from neobert.bench.arm import of_whole_steps
+def train_in_turns(config: RunConfig, folder: Path, name: str) -> Iterator[dict[str, Any]]:
+    """Yield each turn's step times in seconds, mean losses and kernels, trained in this process alone."""
+    from neobert.bench.arm import without_warm_up_phases
     from neobert.parallel import World, use_all_cores
     from neobert.training.loop.assembly import assemble, make_reproducible
     from neobert.training.loop.steps import run_step
 
     use_all_cores()
     distributed = replace(config.distributed, nproc_per_node=1, nnodes=1)
-    single = replace(of_whole_steps(config), distributed=distributed)
+    single = replace(without_warm_up_phases(config), distributed=distributed)
     world = World.of(single)
     make_reproducible(single, world)
     run_dir = folder / f"{name}_run"
@@ -66,7 +66,7 @@ def trained(config: RunConfig, folder: Path, name: str) -> Iterator[dict[str, An
 
 
 def await_file(file: Path) -> None:
-    """Wait for a file. Raises TimeoutError."""
+    """Wait until a file exists. Raises TimeoutError."""
     deadline_s = time.monotonic() + LIMIT_S
     while not file.exists():
         if time.monotonic() > deadline_s:

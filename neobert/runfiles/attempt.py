@@ -23,8 +23,8 @@ TOKEN_ENV = "NEOBERT_ATTEMPT"
 CODE = "TRN004"
 
 
-def own_token() -> str:
-    """Return the token of the launch that has started this trainer; empty without a launcher."""
+def attempt_token() -> str:
+    """Return the token of the launch that started this trainer; empty without a launcher."""
     return os.environ.get(TOKEN_ENV, "")
 
 
@@ -32,9 +32,9 @@ def is_replaced(run_dir: Path, token: str | None = None) -> bool:
     """Return whether a later launch has taken over the run; False without a token or without its file.
 
     Args:
-        token: token of the launch; None for that of this trainer, from its environment.
+        token: token of the launch; None: the token in this trainer's environment.
     """
-    own = own_token() if token is None else token
+    own = attempt_token() if token is None else token
     if not own:
         return False
     try:
@@ -51,7 +51,7 @@ def require_current(run_dir: Path) -> None:
 
 
 def replaced_error(run_dir: Path) -> ProjectError:
-    """Build the `ProjectError` TRN004 of a launch that another one has replaced."""
+    """Build the `ProjectError` TRN004 for a launch that a later one has replaced."""
     return ProjectError(
         code=CODE,
         message="a later launch of this run has taken over the run directory: this one stops without a save",

@@ -17,15 +17,15 @@ def cache_folder(config: DatasetConfig) -> Path:
     Raises `ProjectError` DAT009 if the path starts with `~` and the user has no home directory.
     """
     if config.cache_dir is not None:
-        return _expanded(config.cache_dir, "dataset.cache_dir")
+        return _expand_path(config.cache_dir, "dataset.cache_dir")
     if named := os.environ.get(CACHE_ENV):
-        return _expanded(named, CACHE_ENV)
+        return _expand_path(named, CACHE_ENV)
     if cache := os.environ.get("XDG_CACHE_HOME"):
         return Path(cache) / "neobert"
-    return _expanded("~/.cache/neobert", "the default cache folder")
+    return _expand_path("~/.cache/neobert", "the default cache folder")
 
 
-def _expanded(text: str, source: str) -> Path:
+def _expand_path(text: str, source: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:

@@ -53,8 +53,8 @@ def read_template(name: str) -> str:
     raise ProjectError("TOK001", f"the chat template {reason}", hint, str(file))
 
 
-def template_of_folder(folder: Path) -> str | None:
-    """Return the chat template in the folder of a model; None if it has none, or several by name."""
+def read_folder_template(folder: Path) -> str | None:
+    """Return the chat template in a model folder; None if there is none, or several named ones."""
     with suppress(OSError, ValueError, AttributeError):
         file = folder / "chat_template.jinja"
         if file.is_file():

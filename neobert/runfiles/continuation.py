@@ -15,12 +15,12 @@ from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import (
     VerifiedCheckpoint,
     Verify,
-    best_or_newest,
+    best_or_newest_checkpoint,
+    checkpoint_root,
     checkpoint_steps,
-    find,
-    holder_of,
+    find_checkpoint,
 )
-from neobert.runfiles.checkpoint.manifest import digest_of_files, verify
+from neobert.runfiles.checkpoint.manifest import manifest_digest, verify_checkpoint
 from neobert.runfiles.checkpoint.state import STATE_DIR, read_config
 from neobert.runfiles.resume_policy import Difference, differences, structural_differences
 from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, RESOLVED
@@ -42,15 +42,15 @@ TRAINED_ON = (
 HINT = f"set {KEY} to a run directory or to a folder like RUN/checkpoints/1000"
 
 
-def find_source(place: str, verify: Verify = verify) -> VerifiedCheckpoint:
+def find_source_checkpoint(place: str, verify: Verify = verify_checkpoint) -> VerifiedCheckpoint:
     """Return the checkpoint to continue from: the folder itself, or the newest checkpoint of a run directory.
 
     Raises `ProjectError` CKP007 if no checkpoint is found, or if verification fails.
     """
     path = Path(place)
-    root = holder_of(path)
+    root = checkpoint_root(path)
     try:
-        found = find(path, place, verify) if root is None else find(root, AUTO, verify)
+        found = find_checkpoint(path, place, verify) if root is None else find_checkpoint(root, AUTO, verify)
     except ProjectError as error:
         raise ProjectError(error.code, error.message, HINT, error.place, error.exit_code) from None
     assert found is not None  # without a checkpoint, `find` raises
@@ -84,37 +84,37 @@ def _has_same_corpora(mixtures: Difference) -> bool:
     return saved == current
 
 
-def provenance(folder: Path, state: Mapping[str, Any]) -> dict[str, Any]:
+def source_provenance(folder: Path, state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description of a continued checkpoint, which is stored in continued.json and state.json."""
     config = read_config(folder)
     return {
         "checkpoint": str(folder.absolute()),
         "step": state["step"],
         "tokens_total": state["tokens_total"],
-        "files_sha256": digest_of_files(folder),
+        "files_sha256": manifest_digest(folder),
         **{name: config.get(name, {}) for name in TEXT_SECTIONS},
     }
 
 
-def reading_source_text(config: RunConfig, source: Mapping[str, Any]) -> RunConfig:
+def with_source_text(config: RunConfig, source: Mapping[str, Any]) -> RunConfig:
     """Return the config with the dataset and tokenizer sections of the source run.
 
     Keys of `dataset` that only affect loading keep their value. The dataset plug-in is this run's.
     """
     own = to_dict(config)
-    text = {name: _of_earlier_versions(name) | source[name] for name in TEXT_SECTIONS}
+    text = {name: _legacy_section_defaults(name) | source[name] for name in TEXT_SECTIONS}
     loading = (name for name in own["dataset"] if key_effect(f"dataset.{name}") == "loading")
     text["dataset"] |= {name: own["dataset"][name] for name in loading}
     own["plugins"]["dataset"] = None
     return from_dict(own | text)
 
 
-def checkpoint_of(place: Path) -> Path | None:
+def find_run_checkpoint(place: Path) -> Path | None:
     """Return a checkpoint, or the best or newest one of a run directory; None for another folder."""
     if (place / STATE_DIR / RESOLVED).is_file():
         return place
     root = place / CHECKPOINTS
-    return best_or_newest(root) if checkpoint_steps(root) else None
+    return best_or_newest_checkpoint(root) if checkpoint_steps(root) else None
 
 
 def checkpoint_config(folder: Path) -> RunConfig:
@@ -126,19 +126,19 @@ def checkpoint_config(folder: Path) -> RunConfig:
         raise ProjectError("CKP007", message, f"set {PATH} to a file or folder with text", PATH) from error
 
 
-def reading_checkpoint_text(config: RunConfig, folder: Path) -> RunConfig:
-    """Return the config that evaluates a run on the evaluation text of a checkpoint's run, as it did."""
+def with_checkpoint_text(config: RunConfig, folder: Path) -> RunConfig:
+    """Return the config with a checkpoint's evaluation text, for the same evaluation as in its run."""
     parent = checkpoint_config(folder)
-    reading = in_rows_of(config, reading_source_text(config, to_dict(parent)))
+    reading = with_rows_of(config, with_source_text(config, to_dict(parent)))
     limits = (parent.trainer.eval_max_batches, config.trainer.eval_max_batches)
     batches = min((each for each in limits if each is not None), default=None)
     return replace(reading, trainer=replace(reading.trainer, eval_max_batches=batches))
 
 
-def in_rows_of(config: RunConfig, reading: RunConfig) -> RunConfig:
-    """Return `reading` with the rows of `config`, whose shape is static, and documents as long as before.
+def with_rows_of(config: RunConfig, reading: RunConfig) -> RunConfig:
+    """Return `reading` with the row length of `config`, and its own document length if that fits.
 
-    Documents longer than these rows are cut further. A mask depends on the document and the position alone.
+    Longer documents are cut to the rows. Masks depend only on document and position.
     """
     row = config.datacollator.max_length or config.dataset.max_seq_length
     documents = min(reading.dataset.max_seq_length, row)
@@ -149,7 +149,7 @@ def in_rows_of(config: RunConfig, reading: RunConfig) -> RunConfig:
     )
 
 
-def _of_earlier_versions(section: str) -> dict[str, Any]:
-    """Return the values of the keys that a section lacks if an earlier version stored it."""
+def _legacy_section_defaults(section: str) -> dict[str, Any]:
+    """Return former defaults for keys that a section lacks if an earlier version stored it."""
     start = f"{section}."
     return {key.removeprefix(start): each for key, each in LEGACY_DEFAULTS.items() if key.startswith(start)}

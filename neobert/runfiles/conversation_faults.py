@@ -1,4 +1,4 @@
-"""Faults of conversations and of their supervised text, counted with the first one of each kind."""
+"""Counts of faults in conversations and their supervised text, with the first example of each kind."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Occurrence:
     detail: str
 
     def with_another(self) -> Occurrence:
-        """Return the same fault with one more document."""
+        """Return the occurrence with its count raised by one."""
         return replace(self, count=self.count + 1)
 
 
-def joined(
+def merge_occurrences(
     mine: dict[str, Occurrence], theirs: dict[str, Occurrence], num_documents: int
 ) -> dict[str, Occurrence]:
-    """Return the faults of two batches by kind; the first batch has `num_documents`."""
+    """Merge the faults of two consecutive batches; the first batch has `num_documents` documents."""
     both = dict(mine)
     for kind, other in theirs.items():
         first = mine.get(kind)

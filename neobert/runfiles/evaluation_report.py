@@ -11,7 +11,7 @@ SUMMARY, WEIGHTS = "summary", "weights"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class ReportFigure:
     """Score of a task.
 
     Attributes:
@@ -33,12 +33,12 @@ class Figure:
     is_share: bool = True
 
 
-def summary(title: str, figures: Sequence[Figure], notes: Sequence[str]) -> dict[str, Any]:
+def summary_json(title: str, figures: Sequence[ReportFigure], notes: Sequence[str]) -> dict[str, Any]:
     """Return the summary of a report as JSON values; `notes` are remarks on the scores."""
     return {"title": title, "figures": [asdict(figure) for figure in figures], "notes": list(notes)}
 
 
-def score_text(value: float | None, std: float | None = None, *, is_share: bool = True) -> str:
+def format_score(value: float | None, std: float | None = None, *, is_share: bool = True) -> str:
     """Format a score and its deviation: `81.2 ± 0.4` in percent if `is_share`, else `12.34`; `-` for None."""
     if value is None:
         return "-"

@@ -36,6 +36,6 @@ def is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str)
 
 
-def is_texts(value: object) -> TypeGuard[dict[str, str]]:
+def is_text_mapping(value: object) -> TypeGuard[dict[str, str]]:
     """Return whether a value is a JSON object whose values are all strings."""
     return isinstance(value, dict) and all(map(is_text, value.values()))

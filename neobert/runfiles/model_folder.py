@@ -10,7 +10,7 @@ from typing import Any
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import listed
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.folders import best_or_newest, checkpoint_steps
+from neobert.runfiles.checkpoint.folders import best_or_newest_checkpoint, checkpoint_steps
 from neobert.runfiles.checkpoint.model_files import verify_model
 from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG, RESOLVED
 
@@ -29,7 +29,7 @@ def model_folder(path: Path) -> Path:
     if (path / CONFIG).is_file():
         verify_model(path)
         return path
-    return best_or_newest(path / CHECKPOINTS)
+    return best_or_newest_checkpoint(path / CHECKPOINTS)
 
 
 def folder_of_weights(path: Path) -> Path:

@@ -1,6 +1,6 @@
-"""Faults of a set of parts: parts that are missing, and parts of different texts.
+"""Missing or inconsistent parts of prepared data.
 
-For `data join`, and for the checks of a run whose folder of prepared data has parts that are not joined.
+Used by `data join`, and by the checks of a run whose prepared data has parts that are not joined.
 `neobert.runfiles.prepared_parts` describes their manifests.
 """
 
@@ -23,13 +23,13 @@ ONE_RUN_FILE = "prepare all parts with one run file, into a new folder"
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
-class FoundParts(NamedTuple):
-    """Parts in a folder.
+class PreparedParts(NamedTuple):
+    """Parts of prepared data in a folder.
 
     Attributes:
         manifests: manifests of the complete parts.
         missing: folders of the parts that are absent or not complete.
-        faults: what keeps the complete parts from being one text, at most `MAX_FAULTS`.
+        faults: reasons why the complete parts are not one text, at most `MAX_FAULTS`.
     """
 
     manifests: Mapping[PartNumber, Manifest]
@@ -37,7 +37,7 @@ class FoundParts(NamedTuple):
     faults: tuple[str, ...]
 
 
-def found_parts(folder: Path) -> FoundParts | None:
+def read_prepared_parts(folder: Path) -> PreparedParts | None:
     """Read the manifests of the parts in a folder; None if it has no part."""
     parts = parts_in(folder)
     if not parts:
@@ -47,53 +47,53 @@ def found_parts(folder: Path) -> FoundParts | None:
     complete = [part for part in parts if (folder / part.folder / MANIFEST).exists()]
     for part in complete:
         try:
-            manifests[part] = _read(folder / part.folder / MANIFEST)
+            manifests[part] = _read_part_manifest(folder / part.folder / MANIFEST)
         except _UNREADABLE:
             faults.append(f"{part.folder}/{MANIFEST} is not the manifest of a part")
-    absent = missing(parts, complete)
+    absent = missing_parts(parts, complete)
     if manifests:
-        faults += islice(disagreements(manifests, is_whole=not absent and not faults), MAX_FAULTS)
-    return FoundParts(manifests, tuple(part.folder for part in absent), tuple(faults[:MAX_FAULTS]))
+        faults += islice(part_disagreements(manifests, is_whole=not absent and not faults), MAX_FAULTS)
+    return PreparedParts(manifests, tuple(part.folder for part in absent), tuple(faults[:MAX_FAULTS]))
 
 
-def _read(path: Path) -> Manifest:
-    """Read a manifest. Raises one of `_UNREADABLE` for anything but the manifest of a part."""
+def _read_part_manifest(path: Path) -> Manifest:
+    """Read the manifest of a part. Raises one of `_UNREADABLE` if it is not such a manifest."""
     manifest: Manifest = json.loads(path.read_text(encoding="utf-8"))
     if manifest["format_version"] != PART_FORMAT:
         raise ValueError(manifest["format_version"])
-    _text_of(manifest)
+    _shared_properties(manifest)
     for split in manifest["splits"].values():
         [(int(block["index"]), str(block["key"])) for block in split["blocks"]]
     PartNumber(**manifest["part"])
     return manifest
 
 
-def missing(parts: Collection[PartNumber], complete: Collection[PartNumber]) -> list[PartNumber]:
-    """Return the parts that are not complete, for each number of parts that `parts` name."""
+def missing_parts(parts: Collection[PartNumber], complete: Collection[PartNumber]) -> list[PartNumber]:
+    """Return the parts that are absent or incomplete, for each total number of parts in `parts`."""
     numbers = sorted({part.of for part in parts})
     expected = (PartNumber(number, of) for of in numbers for number in range(1, of + 1))
     return [part for part in expected if part not in complete]
 
 
-def disagreements(manifests: Mapping[PartNumber, Manifest], *, is_whole: bool) -> Iterator[str]:
-    """Yield what keeps parts from being one text; of the whole text, each block must be in one of them."""
+def part_disagreements(manifests: Mapping[PartNumber, Manifest], *, is_whole: bool) -> Iterator[str]:
+    """Yield the reasons why parts are not one text; `is_whole`: each block must be in exactly one part."""
     first = min(manifests)
-    reference = _text_of(manifests[first])
+    reference = _shared_properties(manifests[first])
     for part, manifest in sorted(manifests.items()):
         number = PartNumber(**manifest["part"])
         if part != number:
             yield f"{part.folder} is part {number} under another name"
         if part.of != first.of:
-            yield f"{part.folder} is none of the {first.of:,} parts of {first.folder}"
-        here = _text_of(manifest)
+            yield f"{part.folder} belongs to {part.of:,} parts, but {first.folder} to {first.of:,}"
+        here = _shared_properties(manifest)
         if names := [name for name in reference if here.get(name) != reference[name]]:
             yield f"{part.folder} differs from {first.folder} in {listed(names, len(names))}"
     for split, described in manifests[first]["splits"].items():
-        yield from _misplaced(split, described["num_blocks"], manifests, is_whole=is_whole)
+        yield from _misplaced_blocks(split, described["num_blocks"], manifests, is_whole=is_whole)
 
 
-def _text_of(manifest: Manifest) -> dict[str, Any]:
-    """Return what is the same in all parts of a text, by its name in messages."""
+def _shared_properties(manifest: Manifest) -> dict[str, Any]:
+    """Return the properties that all parts of a text share, by their names in messages."""
     of_splits = {
         f"{name} of {split}": described[name]
         for split, described in manifest["splits"].items()
@@ -106,10 +106,10 @@ def _text_of(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _misplaced(
+def _misplaced_blocks(
     split: str, num_blocks: int, manifests: Mapping[PartNumber, Manifest], *, is_whole: bool
 ) -> Iterator[str]:
-    """Yield the blocks of a split that are in two parts or in none."""
+    """Yield an error for each block of a split that is in two parts or in none."""
     places: dict[int, PartNumber] = {}
     for part, manifest in sorted(manifests.items()):
         for block in manifest["splits"].get(split, {"blocks": ()})["blocks"]:
@@ -121,16 +121,16 @@ def _misplaced(
         yield f"no part has {len(absent):,} of {num_blocks:,} blocks ({split}), numbers {numbers}"
 
 
-def missing_text(missing: Sequence[str]) -> str:
-    """Return the message for parts that are missing."""
+def describe_missing_parts(missing: Sequence[str]) -> str:
+    """Describe missing parts for a message."""
     return (
         f"{counted(len(missing), 'part')} {'is' if len(missing) == 1 else 'are'} missing: {listed(missing)}"
     )
 
 
-def finish(missing: Sequence[str], folder: Path) -> str:
-    """Return the hint for parts that are missing: the command for the first one, and the join."""
-    first = PartNumber.of_folder(missing[0])
+def missing_parts_hint(missing: Sequence[str], folder: Path) -> str:
+    """Return the hint for missing parts: the commands that prepare the first one and join all."""
+    first = PartNumber.from_folder(missing[0])
     assert first is not None
     prepare = f"neobert-launch data prepare RUN --part {first.option} --output {shlex.quote(str(folder))}"
     return f"run `{prepare}` for each missing part, then {join_command(folder)}"

@@ -29,7 +29,7 @@ STOP_CLOCKS: dict[str, Callable[[], float]] = {
 }
 
 
-class Mark(NamedTuple):
+class PhaseMark(NamedTuple):
     """Progress record of a process.
 
     Attributes:
@@ -56,7 +56,7 @@ class PhaseTracker:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._since_s = clock()
-        self.last = Mark(START, None, time.time())
+        self.last = PhaseMark(START, None, time.time())
         self.longest_s: dict[str, float] = {}
         self.doing = ""
         self.parts: tuple[int | None, int | None] = (None, None)
@@ -65,11 +65,11 @@ class PhaseTracker:
         """Record progress: entry into a phase, or its next part. `step` None: the step is unchanged."""
         now_s = self._clock()
         if self.last.phase in LEARNED:
-            self.learn(self.last.phase, now_s - self._since_s)
+            self.record_duration(self.last.phase, now_s - self._since_s)
         self._since_s = now_s
-        self.last = Mark(phase, self.last.step if step is None else step, time.time())
+        self.last = PhaseMark(phase, self.last.step if step is None else step, time.time())
 
-    def learn(self, phase: str, took_s: float) -> None:
+    def record_duration(self, phase: str, took_s: float) -> None:
         """Record the seconds that one part of a phase took, for `longest_s`."""
         if took_s > self.longest_s.get(phase, 0.0):
             self.longest_s = {**self.longest_s, phase: took_s}

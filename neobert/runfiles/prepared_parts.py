@@ -35,7 +35,7 @@ _OPTION = re.compile(r"([1-9]\d{0,8})/([1-9]\d{0,8})")
 
 
 class PartNumber(NamedTuple):
-    """Part `number`, from 1, of `of`."""
+    """Part `number` (from 1) of `of` parts."""
 
     number: int
     of: int
@@ -45,17 +45,17 @@ class PartNumber(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Name of the folder of the part."""
+        """Return the name of the part's folder."""
         return f"part-{self.number}-of-{self.of}"
 
     @property
     def option(self) -> str:
-        """The part as --part names it."""
+        """Return the part as a value of --part."""
         return f"{self.number}/{self.of}"
 
     @classmethod
-    def of_option(cls, text: str) -> PartNumber:
-        """Parse K/N. Raises ProjectError for anything but a part from 1 to N."""
+    def from_option(cls, text: str) -> PartNumber:
+        """Parse K/N, a value of --part. Raises ProjectError unless 1 <= K <= N."""
         match = _OPTION.fullmatch(text)
         if match is None or int(match[1]) > int(match[2]):
             message, hint = f"{text!r} is not a part", "write --part K/N with K from 1 to N, such as 3/64"
@@ -63,19 +63,19 @@ class PartNumber(NamedTuple):
         return cls(int(match[1]), int(match[2]))
 
     @classmethod
-    def of_folder(cls, name: str) -> PartNumber | None:
-        """Parse the name of a folder; None for any other name."""
+    def from_folder(cls, name: str) -> PartNumber | None:
+        """Parse a folder name such as part-1-of-4; None for other names."""
         match = _PART.fullmatch(name)
         return None if match is None else cls(int(match[1]), int(match[2]))
 
 
 def parts_in(folder: Path) -> list[PartNumber]:
-    """Return the parts of a folder by number, complete or begun."""
+    """Return the parts in a folder, sorted by number, complete or not."""
     names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()
-    found = (PartNumber.of_folder(name.removeprefix(".").removesuffix(".partial")) for name in names)
+    found = (PartNumber.from_folder(name.removeprefix(".").removesuffix(".partial")) for name in names)
     return sorted({part for part in found if part is not None})
 
 
 def is_joined(folder: Path) -> bool:
-    """Return whether a folder holds parts that are joined."""
+    """Return whether the parts in a folder are joined."""
     return (folder / MANIFEST).is_file() and bool(parts_in(folder))

@@ -36,11 +36,12 @@ class Difference(NamedTuple):
 
     def __str__(self) -> str:
         if self.key in REMOVED:
-            return f"{self.key}: {_shown(self.saved)} in the checkpoint; the key was removed"
-        return f"{self.key}: {_shown(self.saved)} in the checkpoint, {_shown(self.current)} in this run"
+            return f"{self.key}: {_format_value(self.saved)} in the checkpoint; the key was removed"
+        saved, current = _format_value(self.saved), _format_value(self.current)
+        return f"{self.key}: {saved} in the checkpoint, {current} in this run"
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     """Format a value as it is written in a run file."""
     return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
 
@@ -48,7 +49,7 @@ def _shown(value: object) -> str:
 def structural_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return the differences of two canonical configs in structural keys, which prevent a resume.
 
-    Of models of two types, only `model.type` is compared: their other keys have other meanings.
+    For models of different types, only `model.type` is compared.
     """
     found = tuple(each for each in differences(saved, current) if is_structural(each.key))
     if all(each.key != MODEL_TYPE for each in found):
@@ -66,19 +67,19 @@ def numeric_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) ->
 
     Excludes keys of the learning-rate schedule, because the learning rate itself is compared.
     """
-    return tuple(each for each in runtime_differences(saved, current) if _is_numeric(each.key))
+    return tuple(each for each in runtime_differences(saved, current) if _affects_numerics(each.key))
 
 
 def schedule_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return the differences in keys that determine the learning rate as a function of the step."""
-    return tuple(each for each in runtime_differences(saved, current) if _is_of_rate(each.key))
+    return tuple(each for each in runtime_differences(saved, current) if _affects_learning_rate(each.key))
 
 
-def _is_of_rate(key: str) -> bool:
+def _affects_learning_rate(key: str) -> bool:
     return key in RATE or key.startswith("scheduler.")
 
 
-def _is_numeric(key: str) -> bool:
+def _affects_numerics(key: str) -> bool:
     return key_effect(key) == "numerics" and key not in SCHEDULE and not key.startswith("scheduler.")
 
 
@@ -89,14 +90,14 @@ def is_structural(key: str) -> bool:
 
 
 def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Difference]:
-    """Yield all differences of two canonical configs, sorted by key."""
-    left, right = _comparable(saved), _comparable(current)
+    """Yield all differences between two canonical configs, sorted by key."""
+    left, right = _comparable_values(saved), _comparable_values(current)
     for key in sorted(left.keys() | right.keys()):
         if left.get(key, ABSENT) != right.get(key, ABSENT):
             yield Difference(key, left.get(key, ABSENT), right.get(key, ABSENT))
 
 
-def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
+def _comparable_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten a config to dotted keys, and add the number of microbatches per step over all ranks.
 
     That product is compared instead of its factors. With rotary embeddings, the maximum position is left out,

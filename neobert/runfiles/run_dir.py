@@ -35,8 +35,8 @@ DUMP_SIGNAL = signal.SIGUSR2
 HEARTBEAT_NAME = re.compile(r"heartbeat_rank([0-9]{1,6})\.jsonl")
 
 
-def is_at(path: Path, descriptor: int) -> bool:
-    """Return whether an open directory is still at its path, also if a file system error hides the answer."""
+def is_still_at_path(path: Path, descriptor: int) -> bool:
+    """Return whether an open directory is still at its path; True if the file system reports an error."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except (FileNotFoundError, NotADirectoryError):
@@ -45,8 +45,8 @@ def is_at(path: Path, descriptor: int) -> bool:
         return True
 
 
-def missing_error(path: Path, step: int) -> ProjectError:
-    """Build the `ProjectError` TRN002 of a run whose directory was moved or deleted."""
+def missing_run_dir_error(path: Path, step: int) -> ProjectError:
+    """Build the `ProjectError` TRN002 for a run directory that was moved or deleted."""
     return ProjectError(
         code=CODE,
         message=f"the run directory was moved or deleted during training; step {step} is not saved",
@@ -100,7 +100,7 @@ def stacks_path(run_dir: Path, rank: int) -> Path:
     return run_dir / LOGS / f"rank_{rank}.stacks"
 
 
-def dump_on_request(path: Path) -> None:
+def dump_stacks_on_signal(path: Path) -> None:
     """Install a SIGUSR2 handler that appends the Python stacks of all threads to a file.
 
     It uses faulthandler, which needs no GIL and therefore works while the process hangs.

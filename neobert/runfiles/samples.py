@@ -1,4 +1,4 @@
-"""Guesses at masked words of the evaluation text: samples.json of a run directory.
+"""Predictions of masked words in the evaluation text: samples.json of a run directory.
 
 The file has the texts once, and the guesses of at most `MAX_EVALUATIONS` evaluations.
 """
@@ -15,7 +15,7 @@ FILE_NAME = "samples.json"
 MAX_EVALUATIONS = 64
 MAX_TEXTS = MAX_GUESSES = 8
 LONGEST = 400
-"""Characters of a text or guess that are read; longer ones were not written by the trainer."""
+"""Maximum length in characters of a text or prediction; the trainer writes no longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class MaskedText:
 
 
 class Guess(NamedTuple):
-    """A guess at a masked word, and its probability."""
+    """A predicted word and its probability."""
 
     text: str
     probability: float
@@ -36,7 +36,7 @@ class Guess(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Guesses of one evaluation: for each text the most probable ones, the best first."""
+    """Predictions of one evaluation: the most probable words per text, the best first."""
 
     step: int
     guesses: list[list[Guess]]
@@ -44,20 +44,20 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Masked texts, and the guesses at each by ascending steps."""
+    """Masked texts, and the evaluations that predicted them, by ascending step."""
 
     texts: list[MaskedText] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
 
     def followed_by(self, evaluation: Evaluation) -> Samples:
-        """Return the samples with a further evaluation; beyond the limit, one of the densest is dropped."""
+        """Add an evaluation to the samples; beyond the limit, drop the most closely spaced one."""
         evaluations = [*self.evaluations, evaluation]
         if len(evaluations) > MAX_EVALUATIONS:
-            del evaluations[_densest([each.step for each in evaluations])]
+            del evaluations[_densest_step_index([each.step for each in evaluations])]
         return Samples(self.texts, evaluations)
 
     def before(self, step: int) -> Samples:
-        """Return the samples without the evaluations from a step on."""
+        """Return the samples without evaluations at or after `step`."""
         return Samples(self.texts, [each for each in self.evaluations if each.step < step])
 
     def as_json(self) -> dict[str, Any]:
@@ -65,8 +65,8 @@ class Samples:
         return asdict(self)
 
 
-def _densest(steps: Sequence[int]) -> int:
-    """Return the place between the first and the last step whose neighbours are closest to each other."""
+def _densest_step_index(steps: Sequence[int]) -> int:
+    """Return the index, excluding first and last, of the step whose neighbours are closest to each other."""
     return min(range(1, len(steps) - 1), key=lambda place: steps[place + 1] - steps[place - 1])
 
 
@@ -82,7 +82,7 @@ def parse_samples(content: Mapping[str, Any]) -> Samples:
 
 
 def _parse_text(content: Any) -> MaskedText:
-    return MaskedText(*(_text(content[name]) for name in ("before", "word", "after")))
+    return MaskedText(*(_require_text(content[name]) for name in ("before", "word", "after")))
 
 
 def _parse_evaluation(content: Any, num_texts: int) -> Evaluation:
@@ -96,10 +96,10 @@ def _parse_guess(content: Any) -> Guess:
     text, probability = content
     if not is_number(probability) or not 0 <= probability <= 1:
         raise ValueError
-    return Guess(_text(text), float(probability))
+    return Guess(_require_text(text), float(probability))
 
 
-def _text(value: Any) -> str:
+def _require_text(value: Any) -> str:
     if not is_text(value) or len(value) > LONGEST:
         raise ValueError
     return value

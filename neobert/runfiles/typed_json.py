@@ -1,4 +1,4 @@
-"""JSON of another process or of a file, read into a dataclass by pydantic.
+"""Parsing of JSON from files and other processes into dataclasses, with pydantic.
 
 pydantic is imported by the first call, which saves commands that read no such JSON 0.05 s of CPU time.
 """
@@ -29,43 +29,45 @@ ENCODABLE = {code: f"{MARK}{chr(code + SHIFT)}" for code in range(0xD800, 0xE000
 ENCODED = re.compile(f"{MARK}(.)")
 
 
-def read_as(kind: type[T], content: Any, modules: tuple[ModuleType, ...] = ()) -> T:
-    """Return JSON content as this dataclass. Raises `ValueError` with the first field that is wrong.
+def parse_as(kind: type[T], content: Any, modules: tuple[ModuleType, ...] = ()) -> T:
+    """Parse JSON content into a dataclass. Raises `ValueError` that names the first wrong field.
 
     Strict: no unknown fields, no conversions, no NaN or infinity. An integer is accepted as a float.
 
     Args:
-        modules: where annotations are defined that the module of `kind` imports for type checkers only.
+        modules: modules that define annotations which the module of `kind` imports only for type checking.
     """
     from pydantic import ValidationError
 
     try:
-        adapter = _adapter(kind, modules)  # type: ignore[arg-type]  # mypy knows no type[T] as hashable
+        adapter = _type_adapter(kind, modules)  # type: ignore[arg-type]  # mypy knows no type[T] as hashable
         text = json.dumps([content], ensure_ascii=False)
         value: T = adapter.validate_json(text.translate(ENCODABLE))[0]
     except ValidationError as error:
-        raise ValueError(_sentence(kind.__name__, error.errors(include_url=False)[0])) from None
-    return value if text.isascii() else _decoded(value)
+        raise ValueError(_format_error(kind.__name__, error.errors(include_url=False)[0])) from None
+    return value if text.isascii() else _decode_surrogates(value)
 
 
-def _decoded(value: Any) -> Any:
-    """Return the value with the names that are not UTF-8 as they were."""
+def _decode_surrogates(value: Any) -> Any:
+    """Restore file names that are not valid UTF-8 in a value, recursively."""
     if isinstance(value, str):
-        return ENCODED.sub(_surrogate, value)
+        return ENCODED.sub(_decode_surrogate, value)
     if isinstance(value, list | tuple):
-        return type(value)(map(_decoded, value))
+        return type(value)(map(_decode_surrogates, value))
     if isinstance(value, dict):
-        return {_decoded(name): _decoded(each) for name, each in value.items()}
+        return {_decode_surrogates(name): _decode_surrogates(each) for name, each in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{each.name: _decoded(getattr(value, each.name)) for each in fields(value)})
+        return replace(
+            value, **{each.name: _decode_surrogates(getattr(value, each.name)) for each in fields(value)}
+        )
     return value
 
 
-def _surrogate(escape: re.Match[str]) -> str:
+def _decode_surrogate(escape: re.Match[str]) -> str:
     return MARK if escape[1] == MARK else chr(ord(escape[1]) - SHIFT)
 
 
-def _sentence(name: str, error: Mapping[str, Any]) -> str:
+def _format_error(name: str, error: Mapping[str, Any]) -> str:
     place, message = ".".join(map(str, error["loc"][1:])) or name, str(error["msg"])
     if error["type"] == UNKNOWN_FIELD:
         return f"{place}: unknown field"
@@ -75,7 +77,7 @@ def _sentence(name: str, error: Mapping[str, Any]) -> str:
 
 
 @cache
-def _adapter(kind: Any, modules: tuple[ModuleType, ...]) -> TypeAdapter[tuple[Any]]:
+def _type_adapter(kind: Any, modules: tuple[ModuleType, ...]) -> TypeAdapter[tuple[Any]]:
     from pydantic import ConfigDict, TypeAdapter
 
     names = {name: each for module in modules for name, each in vars(module).items()}

@@ -18,20 +18,20 @@ ANOTHER = "use another checkpoint, or save this checkpoint again"
 FLOATS = ("F64", "F32", "F16", "BF16")
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 2**24
-"""An encoder's header has some hundred kilobytes."""
+"""Maximum size of a header; the header of an encoder has a few hundred KB."""
 PIECE_BYTES = 2**24
 
 Shape = tuple[int, ...]
 
 
 def tensor_shapes(path: Path) -> dict[str, Shape]:
-    """Return the shapes of a weights file, or of a folder with model.safetensors or its shards, by name.
+    """Return tensor shapes by name, for a weights file or a folder with model.safetensors or its shards.
 
     Raises `ProjectError` EXP004 for a header that cannot be read.
     """
     shapes: dict[str, Shape] = {}
     for file in [path] if path.is_file() else weight_files(path):
-        shapes |= _shapes_in(file)
+        shapes |= _shapes_in_file(file)
     return shapes
 
 
@@ -45,10 +45,10 @@ def weight_files(folder: Path) -> list[Path]:
     if not (folder / INDEX).is_file():
         hint = "use a checkpoint folder with safetensors; pickled weights (.bin, .pt) are not read"
         raise ProjectError(CODE, f"no {WEIGHTS} in this folder", hint, place=str(folder))
-    return _shards(folder / INDEX)
+    return _shard_files(folder / INDEX)
 
 
-def _shards(index: Path) -> list[Path]:
+def _shard_files(index: Path) -> list[Path]:
     try:
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         outside = sorted(name for name in names if Path(name).name != name or name in ("", ".."))
@@ -63,16 +63,18 @@ def _shards(index: Path) -> list[Path]:
 
 def are_equal_tensors(folder: Path, one: str, other: str) -> bool:
     """Return whether two tensors of a folder have the same bytes. Raises `ProjectError` EXP004."""
-    places = {name: (file, each) for file in weight_files(folder) for name, each in _header(file).items()}
+    places = {
+        name: (file, each) for file in weight_files(folder) for name, each in _read_header(file).items()
+    }
     try:
-        pieces = (_pieces(*places[name]) for name in (one, other))
+        pieces = (_tensor_chunks(*places[name]) for name in (one, other))
         return all(left == right for left, right in zip_longest(*pieces))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _unreadable(folder, error) from error
+        raise _unreadable_error(folder, error) from error
 
 
-def _pieces(file: Path, tensor: Any) -> Iterator[bytes]:
-    """Yield the type of a tensor, then its bytes."""
+def _tensor_chunks(file: Path, tensor: Any) -> Iterator[bytes]:
+    """Yield the dtype of a tensor, then its data in chunks."""
     yield str(tensor["dtype"]).encode()
     begin, end = map(int, tensor["data_offsets"])
     with file.open("rb") as opened:
@@ -82,13 +84,17 @@ def _pieces(file: Path, tensor: Any) -> Iterator[bytes]:
             yield opened.read(min(PIECE_BYTES, end - start))
 
 
-def _shapes_in(file: Path) -> dict[str, Shape]:
+def _shapes_in_file(file: Path) -> dict[str, Shape]:
     try:
-        header = _header(file)
-        shapes = {name: _shape(each) for name, each in header.items()}
-        types = {name: str(each["dtype"]) for name, each in header.items() if _is_learned(name, shapes[name])}
+        header = _read_header(file)
+        shapes = {name: _tensor_shape(each) for name, each in header.items()}
+        types = {
+            name: str(each["dtype"])
+            for name, each in header.items()
+            if _is_trained_weight(name, shapes[name])
+        }
     except (ValueError, KeyError, TypeError) as error:
-        raise _unreadable(file, error) from error
+        raise _unreadable_error(file, error) from error
     for name, dtype in types.items():
         if dtype not in FLOATS:  # the values need their scales, which other tensors hold
             message = f"{printable(name)} has type {printable(dtype)}: quantized weights are not read"
@@ -96,12 +102,12 @@ def _shapes_in(file: Path) -> dict[str, Shape]:
     return shapes
 
 
-def _is_learned(name: str, shape: Shape) -> bool:
-    """Return whether a tensor is a weight, by its name; `attention.bias` of older decoders is a mask."""
+def _is_trained_weight(name: str, shape: Shape) -> bool:
+    """Return whether a tensor is a trained weight; `attention.bias` of older decoders is a mask."""
     return name.endswith(".weight") or (name.endswith(".bias") and len(shape) == 1)
 
 
-def _header(file: Path) -> dict[str, Any]:
+def _read_header(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as opened:
             size = int.from_bytes(opened.read(LENGTH_BYTES), "little")
@@ -111,18 +117,18 @@ def _header(file: Path) -> dict[str, Any]:
         tensors = {name: each for name, each in content.items() if name != "__metadata__"}
         end = LENGTH_BYTES + size + max((each["data_offsets"][1] for each in tensors.values()), default=0)
         if (found := file.stat().st_size) < end:
-            raise ValueError(f"it has {found:,} of {end:,} bytes")
+            raise ValueError(f"the file has {found:,} of {end:,} bytes")
     except (OSError, ValueError, AttributeError, TypeError, LookupError, RecursionError) as error:
-        raise _unreadable(file, error) from error
+        raise _unreadable_error(file, error) from error
     return tensors
 
 
-def _unreadable(file: Path, error: Exception) -> ProjectError:
+def _unreadable_error(file: Path, error: Exception) -> ProjectError:
     message = f"is not a readable safetensors file: {printable(str(error))}"
     return ProjectError(CODE, message, "copy the file again, or use another checkpoint", place=str(file))
 
 
-def _shape(tensor: Any) -> Shape:
+def _tensor_shape(tensor: Any) -> Shape:
     shape = tensor["shape"]
     if not all(type(size) is int and size >= 0 for size in shape):
         raise ValueError("the shape of a tensor is not a list of sizes")

@@ -9,7 +9,7 @@ from neobert.json_program import serve
 
 
 def search(request: dict[str, Any]) -> dict[str, Any]:
-    """Search the requested index."""
+    """Search an index as the request specifies; return the result as JSON values."""
     from neobert.search.job import Request, run
 
     return run(Request(**request))

@@ -1,4 +1,4 @@
-"""Exact search by cosine, in blocks: the documents may be larger than memory.
+"""Exact cosine search in blocks; the documents may exceed memory.
 
 Shapes: Q queries, N documents, D hidden size, K documents found.
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 BLOCK_ROWS = 4096
 QUERIES_AT_ONCE = 1024
 TIE_DIGITS = 6
-"""Digits to which scores are compared: scores of equal texts differ with their place in a block."""
+"""Decimal digits in which scores are compared, since equal texts in different blocks round differently."""
 
 
 def best_rows(
@@ -27,20 +27,20 @@ def best_rows(
     device: torch.device,
     ceilings: NDArray[np.float32] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return scores and rows [Q, K] of the documents with the highest product, the best first.
+    """Return scores and rows [Q, K] of the documents with the highest dot product, the best first.
 
     K is `most`, or N if that is less. Equal scores are in the order of rows.
 
     Args:
-        documents: [N, D]; of a mapped file, only one block is in memory.
-        ceilings: [Q] highest score of each query; higher ones are -inf.
+        documents: [N, D]; for a memory-mapped file, only one block is in memory.
+        ceilings: [Q] maximum score per query; higher scores become -inf.
     """
     sources = torch.from_numpy(queries).to(device)
     most = min(most, len(documents))
     limits = None if ceilings is None else torch.from_numpy(ceilings).to(device)[:, None]
     scores = torch.full((len(queries), most), -torch.inf, device=device)
     rows = torch.zeros((len(queries), most), dtype=torch.int64, device=device)
-    for start, block in _blocks(documents):
+    for start, block in _document_blocks(documents):
         columns = torch.from_numpy(block).to(device).T
         for place in range(0, len(queries), QUERIES_AT_ONCE):
             part = slice(place, place + QUERIES_AT_ONCE)
@@ -51,10 +51,10 @@ def best_rows(
             merged = torch.cat([scores[part], found.values], 1).topk(most, dim=1)
             known = torch.cat([rows[part], found.indices + start], 1)
             scores[part], rows[part] = merged.values, known.gather(1, merged.indices)
-    return _ordered(scores, rows)
+    return _sort_results(scores, rows)
 
 
-def _blocks(documents: NDArray[np.float32]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+def _document_blocks(documents: NDArray[np.float32]) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """Yield the first row of each block, and the block, which is valid until the next one.
 
     The blocks of a mapped file are read into one buffer: pages of the mapping would count as memory of the
@@ -74,7 +74,7 @@ def _blocks(documents: NDArray[np.float32]) -> Iterator[tuple[int, NDArray[np.fl
             yield start, block
 
 
-def _ordered(scores: Tensor, rows: Tensor) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _sort_results(scores: Tensor, rows: Tensor) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     values, places = scores.cpu().numpy(), rows.cpu().numpy()
     order = np.lexsort((places, -values.round(TIE_DIGITS)), axis=1)
     return np.take_along_axis(values, order, 1), np.take_along_axis(places, order, 1)

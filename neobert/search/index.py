@@ -30,7 +30,7 @@ from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import model_digests
 from neobert.runfiles.model_folder import read_json
-from neobert.runfiles.typed_json import read_as
+from neobert.runfiles.typed_json import parse_as
 
 CODE = "search-index"
 INDEX, TEXTS, OFFSETS = "index.json", "texts.jsonl", "offsets.npy"
@@ -39,20 +39,20 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileState:
-    """A file as it was when the index was written; one of the same size and time is not read again."""
+    """Size, modification time and digest of a file when the index was written."""
 
     size: int
     mtime_ns: int
     digest: str
 
     @classmethod
-    def of(cls, path: Path) -> FileState:
-        """Read a file."""
+    def from_path(cls, path: Path) -> FileState:
+        """Record the current state of a file."""
         state, (size, digest) = path.stat(), size_and_digest(path)
         return cls(size=size, mtime_ns=state.st_mtime_ns, digest=digest)
 
-    def is_state_of(self, path: Path) -> bool:
-        """Return whether a file has this content. Raises `ProjectError` if it cannot be read."""
+    def matches_file(self, path: Path) -> bool:
+        """Return whether a file still has this content; it is read only if its size or time changed."""
         try:
             state = path.stat()
         except OSError as error:
@@ -86,7 +86,7 @@ class Header:
 
 
 def require_new(folder: Path) -> None:
-    """Raise `ProjectError` if a folder has an index; one that is not complete yet is continued."""
+    """Raise `ProjectError` if a folder contains a complete index; an incomplete one is continued."""
     if (folder / EMBEDDINGS).exists():
         hint = "choose a new folder, or remove this one"
         raise ProjectError(CODE, "has an index already", hint, str(folder), EXIT_USAGE)
@@ -116,7 +116,7 @@ def write_index(request: Request, texts: Texts, identity: Any, settings: Mapping
         model_files=model_digests(Path(request.folder)),
         **{name: settings[name] for name in ("pooling", "max_length", "prompt")},
         source=str(source) if source.is_file() else None,
-        files={name: FileState.of(folder / name) for name in named},
+        files={name: FileState.from_path(folder / name) for name in named},
     )
     write_atomically(folder / INDEX, json.dumps(asdict(header), indent=1).encode())
     return num_texts
@@ -154,7 +154,7 @@ class Index:
             return {"row": number, **json.loads(file.read(stop - start))}
 
     def require_model(self, folder: Path) -> None:
-        """Raise `ProjectError` unless this is the model of the index."""
+        """Raise `ProjectError` if the index was written with another model."""
         now, then = model_digests(folder), self.header.model_files
         changed = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
         if changed:
@@ -176,18 +176,20 @@ def open_index(folder: Path) -> Index:
     content = read_json(folder / INDEX, code=CODE)
     if content.get("schema_version") != SCHEMA_VERSION:
         version = printable(str(content.get("schema_version")))
-        raise _damaged(folder / INDEX, f"has schema_version {version} (supported: {SCHEMA_VERSION})")
+        raise _damaged_index_error(
+            folder / INDEX, f"has schema_version {version} (supported: {SCHEMA_VERSION})"
+        )
     try:
-        header = read_as(Header, content)
+        header = parse_as(Header, content)
     except ValueError as error:
-        raise _damaged(folder / INDEX, printable(str(error))) from None
+        raise _damaged_index_error(folder / INDEX, printable(str(error))) from None
     if not {TEXTS, OFFSETS} <= header.files.keys():
-        raise _damaged(folder / INDEX, f"files lacks {TEXTS} or {OFFSETS}")
+        raise _damaged_index_error(folder / INDEX, f"files lacks {TEXTS} or {OFFSETS}")
     for name, state in header.files.items():
         file = folder / name
         # The index has the texts, so that their file may be moved; one that was edited has other texts.
-        if (name != header.source or file.is_file()) and not state.is_state_of(file):
-            raise _damaged(file, "was edited after the index was written")
+        if (name != header.source or file.is_file()) and not state.matches_file(file):
+            raise _damaged_index_error(file, "was edited after the index was written")
     return Index(folder, header)
 
 
@@ -196,13 +198,13 @@ def _open_array(file: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...])
     try:
         found = np.load(file, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise _damaged(file, f"cannot be read: {printable(str(error))}") from error
+        raise _damaged_index_error(file, f"cannot be read: {printable(str(error))}") from error
     fits = found.dtype == dtype and len(found.shape) == len(shape) and found.flags.c_contiguous
     if not fits or any(size not in (None, real) for size, real in zip(shape, found.shape, strict=True)):
-        raise _damaged(file, f"has the type {found.dtype} and the shape {list(found.shape)}")
+        raise _damaged_index_error(file, f"has the type {found.dtype} and the shape {list(found.shape)}")
     return cast("NDArray[Any]", found)
 
 
-def _damaged(file: Path, message: str) -> ProjectError:
+def _damaged_index_error(file: Path, message: str) -> ProjectError:
     hint = "encode the texts again: neobert-launch encode MODEL TEXTS --index NEW_DIR"
     return ProjectError(CODE, message, hint, str(file), EXIT_CHECK_FAILED)

@@ -37,9 +37,9 @@ class Request:
 
 
 def run(request: Request) -> dict[str, Any]:
-    """Return the closest texts of each query, with their scores. Raises `ProjectError`."""
+    """Return the closest texts per query with their scores. Raises `ProjectError`."""
     index = open_index(Path(request.index))
-    encoder = _encoder_of(index, request)
+    encoder = _load_encoder(index, request)
     embeddings = encoder.encode(request.queries)
     started_s = time.perf_counter()
     scores, rows = best_rows(embeddings, index.embeddings, request.top, encoder.model.device)
@@ -62,8 +62,8 @@ def run(request: Request) -> dict[str, Any]:
     }
 
 
-def _encoder_of(index: Index, request: Request) -> Encoder:
-    """Load the model of the index. Raises `ProjectError` if it is another one."""
+def _load_encoder(index: Index, request: Request) -> Encoder:
+    """Load the encoder. Raises `ProjectError` if it is not the model of the index."""
     folder = Path(request.model or index.header.model)
     if request.model is None and not folder.exists():
         hint = "if the model was moved, pass its folder as --model"

@@ -14,7 +14,7 @@ DIGITS = 16
 _IDENTITY = re.compile(f"[0-9a-f]{{{DIGITS}}}")
 
 
-def identity_of(run_dir: Path, first_step: int) -> str:
+def run_identity(run_dir: Path, first_step: int) -> str:
     """Return the stored ID of a resumed run; create and store a new ID if there is none, or at step 0.
 
     A run that starts at step 0 always gets a new ID: an earlier run in the same directory logged other values

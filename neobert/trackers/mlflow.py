@@ -34,15 +34,15 @@ class MlflowSession:
         self._metric = Metric
         uri = os.environ.get(URI_ENV) or f"sqlite:///{(run.run_dir / DATABASE).absolute()}"
         self._client: Any = MlflowClient(tracking_uri=uri)
-        experiment = self._experiment(os.environ.get(EXPERIMENT_ENV) or "neobert")
+        experiment = self._experiment_id(os.environ.get(EXPERIMENT_ENV) or "neobert")
         found = self._client.search_runs([experiment], f"tags.`{IDENTITY}` = '{run.identity}'", max_results=1)
         if found:
             self._id = found[0].info.run_id
             self._client.update_run(self._id, status="RUNNING")
         else:
-            self._id = self._created(experiment, run)
+            self._id = self._create_run(experiment, run)
 
-    def _experiment(self, name: str) -> str:
+    def _experiment_id(self, name: str) -> str:
         """Return the ID of the experiment, creating it if needed; safe if another process does so too."""
         from mlflow.exceptions import MlflowException
 
@@ -56,7 +56,7 @@ class MlflowSession:
                     raise
         return str(found.experiment_id)
 
-    def _created(self, experiment: str, run: TrackedRun) -> str:
+    def _create_run(self, experiment: str, run: TrackedRun) -> str:
         from mlflow.entities import Param
 
         created = self._client.create_run(experiment, run_name=run.name, tags={IDENTITY: run.identity})
@@ -69,7 +69,9 @@ class MlflowSession:
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Log the metrics of a step to the MLflow run."""
         now_ms = int(time.time() * 1000)
-        metrics = [self._metric(_accepted(name), value, now_ms, step) for name, value in values.items()]
+        metrics = [
+            self._metric(_valid_metric_name(name), value, now_ms, step) for name, value in values.items()
+        ]
         self._client.log_batch(self._id, metrics=metrics)
 
     def close(self) -> None:
@@ -77,7 +79,7 @@ class MlflowSession:
         self._client.set_terminated(self._id)
 
 
-def _accepted(name: str) -> str:
+def _valid_metric_name(name: str) -> str:
     """Return a metric name that MLflow accepts: other characters become `_`, and the length is limited."""
     return REFUSED.sub("_", name)[:LONGEST_NAME]
 

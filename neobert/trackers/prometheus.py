@@ -68,7 +68,7 @@ class PrometheusSession:
             "training": float(is_training),
             "last_update_timestamp_seconds": time.time(),
         }
-        lines = [*exposition(self._values, self._labels), *_gauges(own, self._labels)]
+        lines = [*format_exposition(self._values, self._labels), *_format_gauges(own, self._labels)]
         write_atomically(self._path, ("\n".join(lines) + "\n").encode())
 
 
@@ -78,25 +78,25 @@ def textfile(run_dir: Path, settings: Settings) -> Path:
     return Path(named).expanduser() if named else run_dir / FILE
 
 
-def exposition(values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[str]:
+def format_exposition(values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of the values in Prometheus' text format, grouped by metric family."""
     seen: set[str] = set()
     shares = {name: value for name, value in values.items() if name.startswith(CORPUS_SHARE)}
     for name, value in values.items():
-        family, kind, factor = family_of(name)
+        family, kind, factor = metric_family(name)
         if name in shares or family in seen:
             continue
         seen.add(family)
-        yield from _family(family, kind, name)
-        yield _sample(family, value * factor, labels)
+        yield from _format_family_header(family, kind, name)
+        yield _format_sample(family, value * factor, labels)
     if shares:
         family = f"{PREFIX}data_corpus_ratio"
-        yield from _family(family, "gauge", f"{CORPUS_SHARE}*")
+        yield from _format_family_header(family, "gauge", f"{CORPUS_SHARE}*")
         for name, value in shares.items():
-            yield _sample(family, value, {**labels, "corpus": name.removeprefix(CORPUS_SHARE)})
+            yield _format_sample(family, value, {**labels, "corpus": name.removeprefix(CORPUS_SHARE)})
 
 
-def family_of(name: str) -> tuple[str, str, float]:
+def metric_family(name: str) -> tuple[str, str, float]:
     """Return the Prometheus name of a metric, its type (counter or gauge), and the factor for its values."""
     if name in COUNTERS:
         return PREFIX + COUNTERS[name], "counter", 1.0
@@ -106,23 +106,23 @@ def family_of(name: str) -> tuple[str, str, float]:
     return PREFIX + FOREIGN.sub("_", name), "gauge", 1.0
 
 
-def _gauges(values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[str]:
+def _format_gauges(values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[str]:
     for name, value in values.items():
         yield f"# TYPE {PREFIX}{name} gauge"
-        yield _sample(PREFIX + name, value, labels)
+        yield _format_sample(PREFIX + name, value, labels)
 
 
-def _family(family: str, kind: str, name: str) -> Iterator[str]:
+def _format_family_header(family: str, kind: str, name: str) -> Iterator[str]:
     yield f"# HELP {family} {name.translate(HELP_ESCAPES)} of metrics.jsonl"
     yield f"# TYPE {family} {kind}"
 
 
-def _sample(family: str, value: float, labels: Mapping[str, str]) -> str:
+def _format_sample(family: str, value: float, labels: Mapping[str, str]) -> str:
     named = ",".join(f'{name}="{text.translate(ESCAPES)}"' for name, text in labels.items())
-    return f"{family}{{{named}}} {_number(value)}"
+    return f"{family}{{{named}}} {_format_number(value)}"
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     if math.isfinite(value):
         return repr(float(value))
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

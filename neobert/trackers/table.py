@@ -17,8 +17,8 @@ JSONL = "jsonl"
 NAMES = (JSONL, *TRACKERS)
 
 
-def requested(names: Iterable[str], *, with_wandb: bool) -> tuple[str, ...]:
-    """Return the trackers to start, each once and without jsonl, which is always written.
+def requested_trackers(names: Iterable[str], *, with_wandb: bool) -> tuple[str, ...]:
+    """Return the trackers to start, without duplicates and without jsonl, which is always written.
 
     Args:
         names: value of the config key `trackers`.

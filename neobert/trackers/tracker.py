@@ -24,7 +24,7 @@ class TrackedRun(NamedTuple):
     """Run whose metrics a session logs.
 
     Attributes:
-        identity: run ID of 16 hex digits, shared by all sessions of the run (`identity.identity_of`).
+        identity: run ID of 16 hex digits, shared by all sessions of the run (`identity.run_identity`).
         first_step: step of the first metrics of this session; above 0 for a resumed run. An earlier session
             may have logged this and later steps, which this session logs again.
         settings: the resolved config as plain values, because the schema imports the table of trackers.

@@ -45,7 +45,7 @@ class TrackioSession:
         self._run.finish()
 
 
-def folder_of_trackio(_run_dir: Path, _settings: Settings) -> Path:
+def trackio_folder(_run_dir: Path, _settings: Settings) -> Path:
     """Return Trackio's database folder: $TRACKIO_DIR, or `trackio` in the Hugging Face cache."""
     cache = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     return Path(os.environ.get("TRACKIO_DIR") or Path(cache) / "trackio")
@@ -56,5 +56,5 @@ TRACKIO = Tracker(
     package="trackio",
     requirement="trackio>=0.43",
     start=TrackioSession,
-    folder=folder_of_trackio,
+    folder=trackio_folder,
 )

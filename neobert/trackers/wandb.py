@@ -20,7 +20,7 @@ class WandbSession:
             project=settings["project"],
             entity=settings["entity"],
             name=settings["name"] or run.name,
-            mode=mode_of(settings["mode"]),
+            mode=wandb_mode(settings["mode"]),
             id=run.identity,
             resume="allow",
             dir=str(run.run_dir),
@@ -36,7 +36,7 @@ class WandbSession:
         self._run.finish()
 
 
-def mode_of(mode: str) -> str:
+def wandb_mode(mode: str) -> str:
     """Return the W&B mode: $WANDB_MODE if set, else `mode`. `wandb.init` itself would prefer its argument."""
     return os.environ.get("WANDB_MODE") or mode
 

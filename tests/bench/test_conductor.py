@@ -84,32 +84,32 @@ def request_for(names="ab", **changes):
 
 
 def test_arms_take_turns_and_change_who_is_first(arms):
-    conductor.conduct(request_for(rounds=3))
+    conductor.run_benchmark(request_for(rounds=3))
     assert [name for name, do in arms.requested if do == "turn"] == ["a", "b", "b", "a", "a", "b"]
     before = [do for _, do in arms.requested[: arms.requested.index(("a", "turn"))]]
     assert before == ["describe", "describe", "cold_peak", "warm_up", "cold_peak", "warm_up"]
 
 
 def test_one_step_is_counted_as_one(arms, capsys):
-    conductor.conduct(request_for("a", trim=1))
+    conductor.run_benchmark(request_for("a", trim=1))
     assert "a: 1 warm-up step\n" in capsys.readouterr().err
 
 
 def test_a_slow_arm_is_found_beside_a_drift_that_is_larger(arms, monkeypatch):
     monkeypatch.setattr(arms, "slowness", 2.0)
     monkeypatch.setattr(arms, "drift", (1.0, 7.0, 0.2, 3.0, 1.5, 0.9))
-    found = conductor.conduct(request_for())["comparison"]
+    found = conductor.run_benchmark(request_for())["comparison"]
     assert found["ratio"] == pytest.approx(0.5)
     assert found["verdict"] == "b is slower"
     assert found["coverage"] == pytest.approx(0.96875)
 
 
 def test_equal_arms_are_not_told_apart(arms):
-    assert conductor.conduct(request_for())["comparison"]["verdict"] == "no difference shown"
+    assert conductor.run_benchmark(request_for())["comparison"]["verdict"] == "no difference shown"
 
 
 def test_rates_and_shares_of_the_peaks(arms):
-    report = conductor.conduct(request_for("a"))
+    report = conductor.run_benchmark(request_for("a"))
     arm = report["arms"]["a"]
     assert report["comparison"] is None
     assert report["settings"]["steps_per_turn"] == 3
@@ -120,15 +120,15 @@ def test_rates_and_shares_of_the_peaks(arms):
 
 def test_a_device_that_no_table_has_gets_no_nominal_share(arms, monkeypatch):
     monkeypatch.setitem(ABOUT, "nominal_flops_per_s", None)
-    arm = conductor.conduct(request_for("a"))["arms"]["a"]
+    arm = conductor.run_benchmark(request_for("a"))["arms"]["a"]
     assert arm["mfu_of_nominal_peak"] is None
     assert arm["mfu_of_measured_peak"] == 0.5
 
 
 def test_a_baseline_of_the_same_kind_is_compared(arms, monkeypatch):
-    baseline = conductor.conduct(request_for())
+    baseline = conductor.run_benchmark(request_for())
     monkeypatch.setattr(arms, "drift", (4.0,))
-    report = conductor.conduct(request_for("a", baseline=baseline))
+    report = conductor.run_benchmark(request_for("a", baseline=baseline))
     assert report["baseline"]["ratio"] == pytest.approx(0.25)
     assert report["baseline"]["ratio_of_mfu"] == pytest.approx(0.25)
 
@@ -145,11 +145,11 @@ def test_a_baseline_of_the_same_kind_is_compared(arms, monkeypatch):
     ],
 )
 def test_a_baseline_of_another_kind_is_refused_before_a_step_is_done(arms, change, reported):
-    baseline = conductor.conduct(request_for("a"))
+    baseline = conductor.run_benchmark(request_for("a"))
     change(baseline)
     arms.requested.clear()
     with pytest.raises(ProjectError, match="not comparable") as refusal:
-        conductor.conduct(request_for("a", baseline=baseline))
+        conductor.run_benchmark(request_for("a", baseline=baseline))
     assert reported in refusal.value.message
     assert refusal.value.exit_code == EXIT_CHECK_UNKNOWN
     assert arms.requested == [("a", "describe")]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from neobert.bench.documents import draw_lengths, synthesize
+from neobert.bench.documents import draw_lengths, synthesize_data
 from neobert.config import from_dict
 from neobert.data.batches.streams import TrainStream
 from neobert.errors import ProjectError
@@ -22,10 +22,10 @@ def config_of(max_length=64, rows=4, **sections):
 
 
 def test_they_are_the_same_every_time(tmp_path):
-    first, second = (synthesize(config_of(), tmp_path) for _ in range(2))
+    first, second = (synthesize_data(config_of(), tmp_path) for _ in range(2))
     assert first.fingerprint == second.fingerprint
     assert np.array_equal(first.train.tokens, second.train.tokens)
-    assert synthesize(config_of(max_length=32), tmp_path).fingerprint != first.fingerprint
+    assert synthesize_data(config_of(max_length=32), tmp_path).fingerprint != first.fingerprint
 
 
 def test_lengths_are_those_of_web_text():
@@ -38,7 +38,7 @@ def test_lengths_are_those_of_web_text():
 @pytest.mark.parametrize("pack", [True, False])
 def test_they_make_microbatches(tmp_path, pack):
     config = config_of(datacollator={"pack_sequences": pack})
-    prepared = synthesize(config, tmp_path)
+    prepared = synthesize_data(config, tmp_path)
     with TrainStream(prepared, config, prepared.tokenizer) as stream:
         batch = next(stream)
     assert 0 < batch.num_targets < batch.num_tokens <= 256
@@ -47,19 +47,19 @@ def test_they_make_microbatches(tmp_path, pack):
 
 def test_a_vocabulary_that_is_no_round_number_is_never_exceeded(tmp_path):
     config = config_of(model={"vocab_size": 700, "max_position_embeddings": 64})
-    assert synthesize(config, tmp_path).tokenizer.vocab_size == 640
+    assert synthesize_data(config, tmp_path).tokenizer.vocab_size == 640
 
 
 def test_a_vocabulary_that_no_tokenizer_is_as_small_as_is_refused(tmp_path):
     with pytest.raises(ProjectError, match="to at least 128") as caught:
-        synthesize(config_of(model={"vocab_size": 100, "max_position_embeddings": 64}), tmp_path)
+        synthesize_data(config_of(model={"vocab_size": 100, "max_position_embeddings": 64}), tmp_path)
     assert caught.value.code == "MOD002"
 
 
 @pytest.mark.parametrize("problem", ["classes", "regression"])
 def test_a_classification_run_gets_labels(tmp_path, problem):
     config = config_of(task="classification", classification={"problem": problem, "num_labels": 3})
-    prepared = synthesize(config, tmp_path)
+    prepared = synthesize_data(config, tmp_path)
     with TrainStream(prepared, config, prepared.tokenizer) as stream:
         batch = next(stream)
     labels = batch.labels[: batch.num_segments]  # the rest fills the static shape
@@ -71,7 +71,7 @@ def test_a_classification_run_gets_labels(tmp_path, problem):
 def test_a_run_over_words_gets_a_label_for_each_token(tmp_path):
     names = {"label_names": ["O", "B-PER", "I-PER"]}
     config = config_of(task="token_classification", token_classification=names)
-    prepared = synthesize(config, tmp_path)
+    prepared = synthesize_data(config, tmp_path)
     with TrainStream(prepared, config, prepared.tokenizer) as stream:
         batch = next(stream)
     assert batch.labels.shape == batch.input_ids.shape

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.bench.comparison import WANTED_COVERAGE, Interval, compare, coverage_of, median_interval
+from neobert.bench.comparison import WANTED_COVERAGE, Interval, compare, interval_coverage, median_interval
 
 rates = st.floats(min_value=1.0, max_value=1e6)
 some_rates = st.lists(rates, min_size=1, max_size=20)
@@ -20,7 +20,7 @@ def test_coverage_is_that_of_coin_tosses(n):
     for depth in range(n // 2):
         tosses = list(itertools.product((0, 1), repeat=n))
         covered = sum(depth < sum(toss) < n - depth for toss in tosses)
-        assert coverage_of(n, depth) == pytest.approx(covered / len(tosses))
+        assert interval_coverage(n, depth) == pytest.approx(covered / len(tosses))
 
 
 @given(some_rates)
@@ -40,7 +40,7 @@ def test_from_six_values_on_the_interval_covers_what_was_wanted(values):
 def test_no_narrower_interval_would_do(values):
     ordered, interval = sorted(values), median_interval(values)
     depth = ordered.index(interval.low)
-    assert coverage_of(len(values), depth + 1) < WANTED_COVERAGE
+    assert interval_coverage(len(values), depth + 1) < WANTED_COVERAGE
 
 
 def test_one_value_says_nothing():

@@ -34,8 +34,11 @@ def test_both_models_have_the_same_size_and_work(tmp_path):
         intermediate_size=model.intermediate_size,
     )
     with torch.device("meta"):
-        models = {"ours triton": NeoBERTLMHead(config), "grouped float32": modernbert.build(model, VOCAB, 0)}
-    found = against_modernbert.shapes(models)
+        models = {
+            "ours triton": NeoBERTLMHead(config),
+            "grouped float32": modernbert.build_modernbert(model, VOCAB, 0),
+        }
+    found = against_modernbert.model_shapes(models)
     assert feed_forward_width(model) == 2048
     assert found["ours"]["parameters"] == pytest.approx(245e6, rel=0.01)
     assert found["apart"] < 0.005
@@ -43,8 +46,8 @@ def test_both_models_have_the_same_size_and_work(tmp_path):
 
 def test_a_narrower_peer_is_told(text):
     _, config = text
-    ours, peer = (modernbert.build(config.model, vocabulary, 0) for vocabulary in (1024, 1100))
-    found = against_modernbert.shapes({"ours torch": ours, "grouped float32": peer})
+    ours, peer = (modernbert.build_modernbert(config.model, vocabulary, 0) for vocabulary in (1024, 1100))
+    found = against_modernbert.model_shapes({"ours torch": ours, "grouped float32": peer})
     assert found["apart"] > against_modernbert.TOLERANCE
 
 
@@ -54,9 +57,9 @@ def drawn(text):
     prepared = prepare(text[1])
     arguments = (prepared.train, prepared.tokenizer, TOKENS)
     return prepared, {
-        "concatenated": list(batches.concatenated(*arguments, 128, "cpu")),
-        "grouped": list(batches.grouped(*arguments, 1024, "cpu")),
-        "flattened": list(batches.flattened(*arguments, 1024, "cpu")),
+        "concatenated": list(batches.concatenated_batches(*arguments, 128, "cpu")),
+        "grouped": list(batches.grouped_batches(*arguments, 1024, "cpu")),
+        "flattened": list(batches.flattened_batches(*arguments, 1024, "cpu")),
     }
 
 
@@ -108,7 +111,10 @@ def test_a_packed_row_has_the_boundaries_of_its_documents(drawn):
 def test_padding_changes_no_loss_of_the_peer(drawn, text):
     """The mask reaches the peer's attention: other padding, same loss."""
     torch.manual_seed(0)
-    peer, batch = modernbert.build(text[1].model, 30_592, 0, "bench_sdpa").eval(), drawn[1]["grouped"][-1]
+    peer, batch = (
+        modernbert.build_modernbert(text[1].model, 30_592, 0, "bench_sdpa").eval(),
+        drawn[1]["grouped"][-1],
+    )
     inputs = {name: value[:4] for name, value in batch.inputs.items()}
     before = peer(**inputs).loss
     is_padding = ~inputs["attention_mask"][:, 0, 0]
@@ -124,14 +130,14 @@ def test_the_contest_on_a_cpu(text, tmp_path):
     size = replace(made_up_run.TINY, num_layers=1, hidden_size=64)
     names = ["concatenated float32", "grouped bfloat16"]
     with torch.compiler.set_stance("force_eager"):
-        found = against_modernbert.contest(work, size, 1, 0.0, "eager", ["torch"], names)
+        found = against_modernbert.compare_throughput(work, size, 1, 0.0, "eager", ["torch"], names)
     assert set(found["rates"]) == {"ours torch", *names}
     assert all(len(values) == 1 and min(values) > 0 for values in found["rates"].values())
     assert not any("error" in note for note in found["notes"].values())
     assert found["candidates"]["grouped"]["fastest"] == "flash"
     assert set(found["peer_kernels"]) == set(names)
     assert all("flash" in kernels["attention"] for kernels in found["peer_kernels"].values())
-    assert "ours torch / grouped bfloat16 (grouped)" in against_modernbert.table(found)
+    assert "ours torch / grouped bfloat16 (grouped)" in against_modernbert.format_table(found)
     against_modernbert.write_figures(tmp_path, found.pop("figures"), found, is_complete=True)
     assert {path.stem for path in tmp_path.iterdir()} == {"vs-hf-concatenated", "vs-hf-padded"}
 
@@ -147,7 +153,7 @@ def test_a_peer_that_fails_leaves_the_others():
 
 
 def test_a_peer_with_dense_attention_is_not_measured(drawn, text):
-    peer, batch = modernbert.build(text[1].model, 30_592, 0, "eager"), drawn[1]["concatenated"][0]
+    peer, batch = modernbert.build_modernbert(text[1].model, 30_592, 0, "eager"), drawn[1]["concatenated"][0]
 
     def step():
         peer(**batch.inputs).loss.backward()
@@ -165,7 +171,7 @@ def test_the_ratio_is_to_the_faster_peer():
         "grouped float32": [10, 10, 10],
         "grouped bfloat16": [20, 25, 22],
     }
-    found = against_modernbert.figures(rates)
+    found = against_modernbert.rate_figures(rates)
     assert (found["grouped"]["peer"], found["grouped"]["ratio"]) == ("grouped bfloat16", 4.5)
     assert found["grouped"]["ratios"]["ours torch"] == {"median": 2.5, "least": 2.4, "greatest": 3.1818}
     assert "concatenated" not in found

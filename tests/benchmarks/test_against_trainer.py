@@ -23,7 +23,7 @@ def rows(tmp_path_factory):
     prepared = prepare(made_up_run.run_config(work, work / "run", made_up_run.TINY, steps=4))
     packed = trainer_arm.PackedRows(prepared, TOKENS)
     tokenizer = prepared.tokenizer.tokenizer
-    return packed, trainer_arm.Packing(tokenizer, 0.3, 1024, packed.max_documents), tokenizer
+    return packed, trainer_arm.PackingCollator(tokenizer, 0.3, 1024, packed.max_documents), tokenizer
 
 
 def test_every_packed_row_has_the_same_shapes_and_number_of_masked_tokens(rows):
@@ -84,16 +84,16 @@ def test_an_arm_that_is_to_compile_and_has_no_graph_is_an_error():
 
 
 def test_graphs_are_counted_when_a_compiled_function_is_called():
-    before = turn_taking.num_graphs()
+    before = turn_taking.count_compiled_graphs()
     compiled = torch.compile(lambda x: x + 1, backend="eager")
-    assert turn_taking.num_graphs() == before
+    assert turn_taking.count_compiled_graphs() == before
     compiled(torch.ones(2))
-    assert turn_taking.num_graphs() == before + 1
+    assert turn_taking.count_compiled_graphs() == before + 1
 
 
 def test_a_compiled_arm_is_compared_where_a_compiled_peer_ran():
     rates = {"ours": 100, "ours, compiled": 150, "sorted": 80, "unpadded": 50, "unpadded, compiled": 60}
-    found = contrastive_speed.in_samples({"tokens_per_second": rates}, 10.0)
+    found = contrastive_speed.convert_to_samples({"tokens_per_second": rates}, 10.0)
     assert found["against"] == {
         "ours": {"padded": 1.25, "unpadded": 2.0},
         "ours, compiled": {"unpadded": 2.5},
@@ -105,6 +105,6 @@ def test_ratios_are_of_the_best_forms_and_of_the_defaults():
         return [{"tokens": rate, "seconds": 1.0, "steps": 1}] * 2
 
     names = {"ours": 100, "ours, compiled": 150, "default": 50, "packed, compiled": 120}
-    found = against_trainer.figures({name: turns(rate) for name, rate in names.items()})["ratios"]
+    found = against_trainer.throughput_figures({name: turns(rate) for name, rate in names.items()})["ratios"]
     assert (found["best"]["ratio"], found["best"]["peer"]) == (1.25, "packed, compiled")
     assert found["default"]["ratio"] == 2.0

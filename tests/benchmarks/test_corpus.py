@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 from corpus import build, packages
-from corpus.overlap import shared_grams
+from corpus.overlap import shared_ngram_shares
 from corpus.packages import APT, PIP, TEST, TRAIN, CorpusError, Package
 from corpus.prose import paragraphs
 
@@ -104,7 +104,7 @@ def test_overlap_is_that_of_a_naive_count():
         "short": ["only a few words"],
         "new": [" ".join(str(each) for each in range(30))],
     }
-    found = shared_grams(held_out, training)
+    found = shared_ngram_shares(held_out, training)
     assert found == {name: naive_share(texts, training) for name, texts in held_out.items()}
     assert found["copied"] == 1
     assert 0 < found["half"] < 1
@@ -184,14 +184,14 @@ def test_a_text_that_is_not_the_pinned_one_is_named(archives, monkeypatch):
 def test_a_long_document_is_cut(archives, monkeypatch):
     out, (first, _) = archives
     monkeypatch.setattr(build, "MAX_PARAGRAPHS", 1)
-    path = packages.file_of(first, out / "packages")
-    assert build.documents(first, path) == [[LONG], [OTHER]]
+    path = packages.package_file(first, out / "packages")
+    assert build.read_documents(first, path) == [[LONG], [OTHER]]
 
 
 def test_another_content_than_the_pinned_one_is_refused(archives):
     out, (first, _) = archives
     with pytest.raises(CorpusError, match=r"has SHA-256 .*, not 00: delete the file"):
-        packages.fetch(replace(first, sha256="00"), out / "packages")
+        packages.fetch_package(replace(first, sha256="00"), out / "packages")
 
 
 def test_a_version_that_is_gone_is_named(archives, monkeypatch):
@@ -199,7 +199,7 @@ def test_a_version_that_is_gone_is_named(archives, monkeypatch):
     failed = packages.subprocess.CompletedProcess([], 1, "", "ERROR: No matching distribution\n")
     monkeypatch.setattr(packages.subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(CorpusError, match=r"first 2\.0 could not be downloaded: ERROR: No matching"):
-        packages.fetch(replace(first, version="2.0"), out / "packages")
+        packages.fetch_package(replace(first, version="2.0"), out / "packages")
 
 
 def test_sides_and_domains_are_apart():

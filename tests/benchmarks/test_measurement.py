@@ -22,7 +22,7 @@ def test_a_figure_is_named_by_its_file_and_dated(tmp_path, monkeypatch):
 def test_the_command_names_no_machine(monkeypatch):
     script = str(Path(measurement.__file__).parent / "startup.py")
     monkeypatch.setattr("sys.argv", [script, "/some/work", "--output", "/some/out", "--rounds", "3"])
-    assert measurement.command() == "python benchmarks/startup.py work --output out --rounds 3"
+    assert measurement.command_line() == "python benchmarks/startup.py work --output out --rounds 3"
 
 
 def test_committed_figures_have_the_form():

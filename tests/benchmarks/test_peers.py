@@ -3,21 +3,21 @@
 import pytest
 import torch
 from peers import kernels, modernbert
-from peers.attention import CANDIDATES, attend, fastest
-from peers.kernels import DenseAttentionError, Kernel, require_fused_attention, summary
+from peers.attention import CANDIDATES, attend, fastest_candidate
+from peers.kernels import DenseAttentionError, ProfiledKernel, require_fused_attention, summarize_kernels
 
 from neobert.config.schema import ModelConfig
 
 LAYERS = 2
 PRODUCTS = [
-    Kernel("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", 5e-3, 20),
-    Kernel("cutlass_80_tensorop_bf16_s16816gemm", 1e-3, 8),
+    ProfiledKernel("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", 5e-3, 20),
+    ProfiledKernel("cutlass_80_tensorop_bf16_s16816gemm", 1e-3, 8),
 ]
 LOSS = [
-    Kernel("triton_red_fused__log_softmax_nll_loss_forward_3", 1e-4, 1),
-    Kernel("triton_red_fused__log_softmax__to_copy_prepare_softmax_online_5", 1e-4, 1),
-    Kernel("void cunn_SoftMaxForward<4, float, float, float, LogSoftMaxForwardEpilogue>", 1e-4, 1),
-    Kernel("softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 1, true, false>", 1e-6, 1),
+    ProfiledKernel("triton_red_fused__log_softmax_nll_loss_forward_3", 1e-4, 1),
+    ProfiledKernel("triton_red_fused__log_softmax__to_copy_prepare_softmax_online_5", 1e-4, 1),
+    ProfiledKernel("void cunn_SoftMaxForward<4, float, float, float, LogSoftMaxForwardEpilogue>", 1e-4, 1),
+    ProfiledKernel("softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 1, true, false>", 1e-6, 1),
 ]
 FUSED = {
     "flash": ("void pytorch_flash::flash_fwd_kernel<...>", "pytorch_flash::flash_bwd_dq_dk_dv_loop<...>"),
@@ -39,17 +39,23 @@ SHAPE = ModelConfig(
 
 @pytest.mark.parametrize("kind", FUSED)
 def test_fused_attention_passes_and_is_named(kind):
-    step = [*PRODUCTS, *LOSS, *(Kernel(name, 1e-3, LAYERS) for name in FUSED[kind])]
+    step = [*PRODUCTS, *LOSS, *(ProfiledKernel(name, 1e-3, LAYERS) for name in FUSED[kind])]
     assert require_fused_attention(step, LAYERS) == kind
-    assert summary(step)["attention"] == {kind: {"share": pytest.approx(0.25, abs=0.01), "launches": 4}}
+    assert summarize_kernels(step)["attention"] == {
+        kind: {"share": pytest.approx(0.25, abs=0.01), "launches": 4}
+    }
 
 
 def test_the_parts_of_a_step_are_told_apart():
-    adam = Kernel("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdam>", 2e-3, 1)
-    step = [*PRODUCTS, adam, Kernel("triton_poi_fused_gelu_mul_7", 3e-3, 4)]
-    step += [Kernel(name, 2e-3, LAYERS) for name in FUSED["efficient"]]  # cutlass is in their names, too
+    adam = ProfiledKernel(
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedAdam>", 2e-3, 1
+    )
+    step = [*PRODUCTS, adam, ProfiledKernel("triton_poi_fused_gelu_mul_7", 3e-3, 4)]
+    step += [
+        ProfiledKernel(name, 2e-3, LAYERS) for name in FUSED["efficient"]
+    ]  # cutlass is in their names, too
     parts = {"attention": 4, "products": 6, "optimizer": 2, "elementwise": 3}
-    assert summary(step)["parts_ms"] == parts
+    assert summarize_kernels(step)["parts_ms"] == parts
 
 
 @pytest.mark.parametrize(
@@ -61,9 +67,9 @@ def test_the_parts_of_a_step_are_told_apart():
     ],
 )
 def test_a_softmax_of_attention_fails_even_next_to_flash(planted):
-    fused = [Kernel(name, 1e-3, LAYERS) for name in FUSED["flash"]]
+    fused = [ProfiledKernel(name, 1e-3, LAYERS) for name in FUSED["flash"]]
     with pytest.raises(DenseAttentionError, match="dense attention"):
-        require_fused_attention([*PRODUCTS, *LOSS, *fused, Kernel(planted, 1e-3, 1)], LAYERS)
+        require_fused_attention([*PRODUCTS, *LOSS, *fused, ProfiledKernel(planted, 1e-3, 1)], LAYERS)
 
 
 def test_products_without_an_attention_kernel_fail():
@@ -73,14 +79,16 @@ def test_products_without_an_attention_kernel_fail():
 
 def test_attention_that_is_fused_in_some_layers_only_fails():
     with pytest.raises(DenseAttentionError, match="2 launches of flash attention in 2 layers"):
-        require_fused_attention([*PRODUCTS, *(Kernel(name, 1e-3, 1) for name in FUSED["flash"])], LAYERS)
+        require_fused_attention(
+            [*PRODUCTS, *(ProfiledKernel(name, 1e-3, 1) for name in FUSED["flash"])], LAYERS
+        )
 
 
 @pytest.mark.parametrize(("implementation", "is_fused"), [("bench_sdpa", True), ("eager", False)])
 def test_a_real_profile_is_judged(implementation, is_fused):
-    peer = modernbert.build(SHAPE, 128, 0, implementation)
+    peer = modernbert.build_modernbert(SHAPE, 128, 0, implementation)
     ids = torch.randint(5, 100, (2, 32))
-    profiled = kernels.kernels_of(lambda: peer(input_ids=ids, labels=ids).loss.backward())
+    profiled = kernels.record_kernels(lambda: peer(input_ids=ids, labels=ids).loss.backward())
     if is_fused:
         assert require_fused_attention(profiled, LAYERS) == "flash"
     else:
@@ -91,7 +99,7 @@ def test_a_real_profile_is_judged(implementation, is_fused):
 def test_a_span_around_kernels_is_not_one_of_them():
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(4))])
     optimizer.param_groups[0]["params"][0].grad = torch.ones(4)
-    names = [each.name for each in kernels.kernels_of(optimizer.step)]
+    names = [each.name for each in kernels.record_kernels(optimizer.step)]
     assert names
     assert [name for name in names if name.startswith("Optimizer.step")] == []
 
@@ -107,7 +115,7 @@ def test_under_the_compiler_full_rows_have_no_mask(implementation, has_mask):
         masks.extend(node.kwargs.get("attn_mask") for node in graph.graph.nodes if node.target is attention)
         return graph
 
-    peer = modernbert.build(SHAPE, 128, 0, implementation)
+    peer = modernbert.build_modernbert(SHAPE, 128, 0, implementation)
     ids = torch.randint(5, 100, (2, 32))
     torch.compile(peer, backend=keep, dynamic=False)(input_ids=ids, attention_mask=torch.ones_like(ids))
     assert len(masks) == LAYERS
@@ -123,7 +131,7 @@ def test_a_mask_of_padding_is_kept():
 
 
 def test_a_kernel_that_does_not_run_is_reported():
-    name, found = fastest("grouped", 1, 256, 64, "cpu")
+    name, found = fastest_candidate("grouped", 1, 256, 64, "cpu")
     assert name == "flash"
     assert "RuntimeError" in found["cudnn"]
     assert CANDIDATES[name].implementation == "bench_sdpa"

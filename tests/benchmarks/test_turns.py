@@ -20,7 +20,7 @@ def test_a_child_that_hangs_is_killed_and_its_last_answers_are_kept(tmp_path, mo
     folder.mkdir()
     (folder / "sleeper.py").write_text(PROGRAM, encoding="utf-8")
     monkeypatch.setattr(turn_taking, "BENCHMARKS", tmp_path)
-    with closing(turn_taking.Child("sleeper", [], sys.stderr, patience_s=5.0)) as child:
+    with closing(turn_taking.ArmProcess("sleeper", [], sys.stderr, patience_s=5.0)) as child:
         assert child.call(2) == {"steps": 2}
         with pytest.raises(RuntimeError, match="exit code -9, after 5 s without an answer"):
             child.call(9)

@@ -14,7 +14,7 @@ from neobert.config import hydrate as module
 from neobert.config.annotations import section_members, type_hints
 from neobert.config.hydrate import REQUIRED, TOO_LARGE, UNKNOWN, WRONG, HydrationError, hydrate
 from neobert.config.schema import Waiver
-from profiles.about import About, ProfileHead, Requirements
+from profiles.about import ProfileAbout, ProfileHead, Requirements
 
 KINDS = {
     "unexpected_keyword_argument": UNKNOWN,
@@ -77,7 +77,7 @@ def by_hydration(kind: Any, values: Any) -> Any:
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.data(), st.sampled_from([*SECTIONS, Waiver, About, ProfileHead, Requirements]))
+@given(st.data(), st.sampled_from([*SECTIONS, Waiver, ProfileAbout, ProfileHead, Requirements]))
 def test_a_section_of_any_values_is_read_as_pydantic_reads_it(data, kind):
     names = st.sampled_from([*type_hints(kind), "unknown"])
     values = data.draw(st.one_of(VALUES, st.dictionaries(names, VALUES, max_size=6)))

@@ -188,7 +188,7 @@ def test_the_killed_run_of_the_readme_is_the_one_that_was_measured():
 
 def test_the_figures_are_drawn_from_the_measurements(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    drawn = importlib.import_module("figures").figures()
+    drawn = importlib.import_module("figures").render_figures()
     assert drawn == {name: (ROOT / "docs" / "figures" / name).read_text("utf-8") for name in drawn}
     assert drawn.keys() == {path.name for path in (ROOT / "docs" / "figures").iterdir()}
 

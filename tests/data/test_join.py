@@ -25,7 +25,7 @@ from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.data.store.token_store import MANIFEST
 from neobert.errors import ProjectError
-from neobert.runfiles.part_faults import disagreements, found_parts, missing
+from neobert.runfiles.part_faults import missing_parts, part_disagreements, read_prepared_parts
 from neobert.runfiles.prepared_parts import PartNumber
 from tests.data.conftest import Configure, same, sentences, write_jsonl
 from tests.refusals import refusal_of
@@ -261,25 +261,27 @@ FAULTS = {
 
 
 def test_sound_parts_agree():
-    assert [*disagreements(SOUND, is_whole=True)] == []
-    assert missing(SOUND, SOUND) == []
+    assert [*part_disagreements(SOUND, is_whole=True)] == []
+    assert missing_parts(SOUND, SOUND) == []
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_fault_is_one_finding(fault):
     parts = SOUND | {PartNumber(2, 2): manifest(2) | FAULTS[fault]}
-    assert [*disagreements(parts, is_whole=True)] == [fault]
+    assert [*part_disagreements(parts, is_whole=True)] == [fault]
 
 
 def test_parts_of_two_divisions():
     parts = SOUND | {PartNumber(2, 3): manifest(2, 3)}
-    assert "part-2-of-3 is none of the 2 parts of part-1-of-2" in [*disagreements(parts, is_whole=True)]
-    assert [part.folder for part in missing(parts, parts)] == ["part-1-of-3", "part-3-of-3"]
+    assert "part-2-of-3 belongs to 3 parts, but part-1-of-2 to 2" in [
+        *part_disagreements(parts, is_whole=True)
+    ]
+    assert [part.folder for part in missing_parts(parts, parts)] == ["part-1-of-3", "part-3-of-3"]
 
 
 def test_a_part_that_is_being_written_is_missing(tmp_path):
     (tmp_path / ".part-1-of-1.partial").mkdir()
-    found = found_parts(tmp_path)
+    found = read_prepared_parts(tmp_path)
     assert found is not None
     assert (found.missing, found.faults) == (("part-1-of-1",), ())
 

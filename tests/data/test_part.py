@@ -132,12 +132,12 @@ def test_the_blocks_of_a_part_do_not_depend_on_their_number(configure, text, tmp
 @pytest.mark.parametrize("text", ["", "3", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "1 / 4", "1/4\n", "01/4"])
 def test_what_is_not_a_part(text):
     with pytest.raises(ProjectError) as caught:
-        PartNumber.of_option(text)
+        PartNumber.from_option(text)
     assert caught.value.exit_code == EXIT_USAGE
 
 
 def test_a_part_names_its_folder():
-    part = PartNumber.of_option("3/64")
-    assert PartNumber.of_folder(part.folder) == part
-    assert PartNumber.of_folder("part-3-of-64.old") is None
-    assert PartNumber.of_folder(".part-3-of-64.partial") is None
+    part = PartNumber.from_option("3/64")
+    assert PartNumber.from_folder(part.folder) == part
+    assert PartNumber.from_folder("part-3-of-64.old") is None
+    assert PartNumber.from_folder(".part-3-of-64.partial") is None

@@ -17,7 +17,7 @@ from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TRAINING_FAILED, Pro
 from neobert.evaluation.likelihood.load import load_scorer
 from neobert.export.embedding_files import EmbeddingFiles
 from neobert.runfiles.checkpoint import model_files
-from neobert.runfiles.checkpoint.manifest import FILE_NAME, seal
+from neobert.runfiles.checkpoint.manifest import FILE_NAME, seal_checkpoint
 from neobert.runfiles.checkpoint.model_files import UNREADABLE_HINT, model_size_bytes, verify_model
 from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT
 from neobert.runfiles.model_folder import model_folder as resolve
@@ -32,7 +32,7 @@ def checkpoint(model_folder: Path) -> Path:
     (model_folder / "trainer_state" / "optimizer.safetensors").write_bytes(b"moments")
     (model_folder / "README.md").write_text("a model card")
     EmbeddingFiles("avg", 32, 32, {"query": "a "}).write(model_folder)
-    seal(model_folder, 4, "digest", "2026-01-01T00:00:00+00:00")
+    seal_checkpoint(model_folder, 4, "digest", "2026-01-01T00:00:00+00:00")
     return model_folder
 
 

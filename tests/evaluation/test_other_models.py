@@ -14,7 +14,7 @@ from neobert.encoding.shards import MANIFEST, Shards
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE
 from neobert.export.folder import read_tokenizer_files, write_hf_folder
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.runfiles.checkpoint.manifest import seal
+from neobert.runfiles.checkpoint.manifest import seal_checkpoint
 from neobert.runfiles.checkpoint.refusal import STRAY_HINT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
@@ -127,7 +127,7 @@ def test_shards_of_a_version_with_another_identity_are_refused_and_say_so(
 @pytest.mark.parametrize("name", EVALUATIONS)
 def test_weights_that_the_manifest_does_not_list_are_not_read(name, words, model, capsys):
     """An index of shards was read in place of the weights that the checkpoint was saved with."""
-    seal(model, 4, "digest", "2026-01-01T00:00:00+00:00")
+    seal_checkpoint(model, 4, "digest", "2026-01-01T00:00:00+00:00")
     state = load_file(model / "model.safetensors")
     (model / "model.safetensors").rename(model / "other.safetensors")
     index = {"weight_map": dict.fromkeys(state, "other.safetensors")}

@@ -29,9 +29,9 @@ from neobert.export.source import SPECIAL_TOKENS, load_mean_weights, open_source
 from neobert.export_formats import CONVERSION, FORMATS
 from neobert.model import NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from neobert.model.modeling_neobert import NeoBERTForMultipleChoice, NeoBERTForQuestionAnswering
-from neobert.runfiles.checkpoint.manifest import seal
+from neobert.runfiles.checkpoint.manifest import seal_checkpoint
 from neobert.runfiles.checkpoint.model_files import weights_digest
-from neobert.runfiles.evaluation_report import Figure, summary
+from neobert.runfiles.evaluation_report import ReportFigure, summary_json
 from tests.export.conftest import leave_unread
 from tests.framed_tokenizers import tokenizer_of
 
@@ -152,11 +152,11 @@ def relative_imports(file: Path) -> set[str]:
 
 
 def test_the_card_holds_figures_of_these_weights_alone(checkpoint, monkeypatch):
-    seal(checkpoint, 100, "digest", "2026-01-01T00:00:00+00:00", {"eval/loss": 2.5})
+    seal_checkpoint(checkpoint, 100, "digest", "2026-01-01T00:00:00+00:00", {"eval/loss": 2.5})
     leave_unread(monkeypatch)
-    figures = [Figure(name="rte", metric="accuracy", value=0.5, seeds=1, starts_from="pretrained")]
+    figures = [ReportFigure(name="rte", metric="accuracy", value=0.5, seeds=1, starts_from="pretrained")]
     file = checkpoint.parent / "glue.json"
-    report = {"weights": weights_digest(checkpoint), "summary": summary("GLUE", figures, ["one seed"])}
+    report = {"weights": weights_digest(checkpoint), "summary": summary_json("GLUE", figures, ["one seed"])}
     file.write_text(json.dumps(report))
     export([checkpoint], ["hf"], checkpoint.parent / "out", None, [file])
     card = (checkpoint.parent / "out" / "hf" / "README.md").read_text()

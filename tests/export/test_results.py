@@ -19,15 +19,15 @@ from neobert.export.results import (
     read_reports,
     training_section,
 )
-from neobert.runfiles.evaluation_report import Figure, summary
+from neobert.runfiles.evaluation_report import ReportFigure, summary_json
 
 SOURCE = {"step": 1_200, "tokens_total": 98_304, "metrics": {"eval/loss": 2.5, "eval/accuracy": 0.25}}
 
 
 def report(
-    *figures: Figure, notes: tuple[str, ...] = (), title: str = "GLUE", weights: str = "w"
+    *figures: ReportFigure, notes: tuple[str, ...] = (), title: str = "GLUE", weights: str = "w"
 ) -> dict[str, Any]:
-    return {"weights": weights, "summary": summary(title, figures, notes)}
+    return {"weights": weights, "summary": summary_json(title, figures, notes)}
 
 
 def section(tmp_path: Path, content: Any, weights: str = "w") -> str:
@@ -50,21 +50,21 @@ def test_the_run_s_own_metrics_are_those_of_these_weights():
 
 def test_figures_keep_what_they_do_not_say(tmp_path):
     figures = [
-        Figure(
+        ReportFigure(
             name="rte", metric="accuracy", value=0.612, std=0.0123, seeds=3, starts_from="mnli (warm start)"
         ),
-        Figure(name="cola", metric="mcc", value=None, seeds=3, starts_from="pretrained"),
+        ReportFigure(name="cola", metric="mcc", value=None, seeds=3, starts_from="pretrained"),
     ]
     text = section(tmp_path, report(*figures, notes=("qnli: not comparable",)))
     assert "| rte | accuracy | 61.2 ± 1.2 | 3 | mnli (warm start) |" in text
     assert "| cola | mcc | - | 3 | pretrained |" in text
     assert "- qnli: not comparable\n" in text
-    plain = section(tmp_path, report(Figure(name="t", metric="ppl", value=1234.5, is_share=False)))
+    plain = section(tmp_path, report(ReportFigure(name="t", metric="ppl", value=1234.5, is_share=False)))
     assert "| task | metric | score |\n|---|---|---|\n| t | ppl | 1,234.50 |" in plain
 
 
 def test_many_figures_are_cut_and_counted(tmp_path):
-    figures = [Figure(name=str(number), metric="m", value=0.5) for number in range(MAX_ROWS + 2)]
+    figures = [ReportFigure(name=str(number), metric="m", value=0.5) for number in range(MAX_ROWS + 2)]
     text = section(tmp_path, report(*figures))
     assert text.count("| 50.0 |") == MAX_ROWS
     assert "2 more figures" in text
@@ -97,12 +97,15 @@ def test_a_suite_states_warm_starts_samples_and_copies():
     [
         ([], "not a report of `neobert-launch evaluate`"),
         ({"weights": "w"}, "missing key 'summary'"),
-        ({"summary": summary("t", [], [])}, "missing key 'weights'"),
+        ({"summary": summary_json("t", [], [])}, "missing key 'weights'"),
         (
-            report(Figure(name="a", metric="m", value=float("nan"))),
+            report(ReportFigure(name="a", metric="m", value=float("nan"))),
             "0.value should be a finite number, got nan",
         ),
-        (report(Figure(name="a", metric="m", value="high")), "0.value should be a valid number, got 'high'"),  # type: ignore[arg-type]
+        (
+            report(ReportFigure(name="a", metric="m", value="high")),
+            "0.value should be a valid number, got 'high'",
+        ),  # type: ignore[arg-type]
         (
             {"weights": "w", "summary": {"figures": [{"name": "a"}], "title": "t", "notes": []}},
             "0.metric: field required",
@@ -122,8 +125,8 @@ HOSTILE = "x | y\n<script>alert(1)</script> ![i](http://e/i.png) [l](javascript:
 
 @given(st.one_of(st.just(HOSTILE), st.text()))
 def test_texts_of_a_report_are_shown_and_never_act(text):
-    figure = Figure(name=text, metric="m", value=0.5, starts_from=text)
-    content = summary(text, [figure], [text])
+    figure = ReportFigure(name=text, metric="m", value=0.5, starts_from=text)
+    content = summary_json(text, [figure], [text])
     rendered = evaluation_section([{**content, "figures": [figure]}])
     tokens = MarkdownIt("commonmark").enable("table").parse(rendered)
     kinds = {each.type for token in tokens for each in (token, *(token.children or ()))}

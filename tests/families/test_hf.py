@@ -16,7 +16,7 @@ from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.table import shape_of
 from neobert.objectives import TokenObjective
-from neobert.probes.attention_suite import Markers
+from neobert.probes.attention_suite import MarkerTokens
 from neobert.runfiles.weights_header import tensor_shapes
 from tests.families.layouts import SMALL, dropouts
 from tests.training.conftest import TINY
@@ -25,7 +25,7 @@ SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "i
 BERT = {"type": "hf", "architecture": "bert", **SIZES}
 PADDED = {"pack_sequences": False}
 SAVED_OFTEN = {"save_steps": 4, "save_total_limit": 0, "max_steps": 20, "logging_steps": 1, "eval_steps": 10}
-TOKENIZER = Markers(pad_id=1)
+TOKENIZER = MarkerTokens(pad_id=1)
 WORLD = SimpleNamespace(device=torch.device("cpu"), compute_dtype=torch.float32, size=1)
 
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from neobert.runfiles.checkpoint.folders import checkpoint_steps, find
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, find_checkpoint
 from tests.faults import nursery
 from tests.training.conftest import exact_lines, write_corpus, write_run
 
@@ -45,7 +45,7 @@ def main(folder: Path) -> None:
     root = run_dir / "checkpoints"
     report: dict[str, Any] = {"full": nursery.end(nursery.begin(run_dir))}
     report["outcome"] = json.loads((run_dir / "outcome.json").read_text(encoding="utf-8"))
-    report["kept"], found = checkpoint_steps(root), find(root, "auto")
+    report["kept"], found = checkpoint_steps(root), find_checkpoint(root, "auto")
     report["left"] = sorted(path.name for path in root.iterdir())
     report["newest"] = None if found is None else found[1].step
     subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)

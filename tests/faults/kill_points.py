@@ -50,7 +50,7 @@ POINTS: dict[str, tuple[Any, str, Callable[..., Any], int]] = {
     "while the snapshot is taken": (tensors.Snapshot, "wait", die, 2),
     "in the weights": (export_folder, "save_file", half_written, 2),
     "in the optimizer's state": (content, "save_file", half_written, 2),
-    "before the manifest": (publish, "seal", die, 2),
+    "before the manifest": (publish, "seal_checkpoint", die, 2),
     "in the manifest": (manifest.Path, "write_text", half_sealed, -2),
     "before the rename": (publish.Path, "rename", die, 1),
     "before it is read back": (publish, "_read_back", die, 2),
@@ -71,7 +71,7 @@ def main(folder: Path) -> None:
     for name in POINTS:
         run_dir = write_run(folder / name, corpus, RUN)
         code = nursery.end(nursery.begin(run_dir, prepare=lambda name=name: plant(name)))
-        found = folders.find(run_dir / "checkpoints", "auto")
+        found = folders.find_checkpoint(run_dir / "checkpoints", "auto")
         report[name] = {
             "ended": code,
             "newest": None if found is None else found[1].step,

@@ -18,8 +18,8 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, follow
-from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, find_checkpoint, follow_pointer
+from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from tests.faults import nursery
 from tests.training.conftest import exact_lines, read_lines, write_corpus, write_run
 
@@ -113,16 +113,16 @@ def kill_until_it_is_through(
 def survey(root: Path, verified: int, tally: Tally) -> int:
     """Return the newest step that verifies, which may not be older than before, and look at the pointer."""
     tally.during_a_save += any(root.glob(".tmp-*")) if root.is_dir() else False
-    found = find(root, "auto")
+    found = find_checkpoint(root, "auto")
     newest = -1 if found is None else found[1].step
     tally.with_progress += newest > verified
     if newest < verified:
         tally.faults.append(
             f"kill {tally.kills}: step {verified} was verified, and now {newest} is the newest"
         )
-    pointed = follow(root, "latest")
+    pointed = follow_pointer(root, "latest")
     if pointed is not None:
-        verify(pointed)
+        verify_checkpoint(pointed)
     return newest
 
 
@@ -134,7 +134,7 @@ def judge(run_dir: Path, expected: list[dict[str, object]], tally: Tally) -> Non
         "its metrics are not those of the undisturbed run": exact_lines(run_dir) != expected,
         f"it left {left}": bool(left),
         "its last checkpoint is not that of its last step": checkpoint_steps(root)[-1:] != last_step,
-        "it has no best checkpoint": follow(root, "best") is None,
+        "it has no best checkpoint": follow_pointer(root, "best") is None,
         "its heartbeats are out of order": not rises(read_lines(run_dir / "heartbeat_rank0.jsonl")),
     }
     tally.faults += [f"run {tally.runs}: {complaint}" for complaint, holds in complaints.items() if holds]

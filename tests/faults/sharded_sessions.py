@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from neobert.parallel.sharding import own_part
-from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from neobert.training.checkpoint import content, parts
 from neobert.training.guards.loss_guard import FiniteGuard
 from tests.faults import nursery
@@ -92,7 +92,7 @@ def killed_while_joining(folder: Path, corpus: dict[str, str]) -> dict[str, Any]
     codes = go(folder / "killed", corpus, "parts on 2", END, kill_at_the_join, prepared=0)
     left = sorted(path.name.partition("-")[0] for path in checkpoints.iterdir())
     points_at = (checkpoints / "latest").readlink().name
-    step = verify(checkpoints / points_at).step
+    step = verify_checkpoint(checkpoints / points_at).step
     resumed = go(folder / "killed", corpus, "parts on 2", END)
     names = sorted(path.name for path in checkpoints.iterdir())
     found = losses(folder / "killed")

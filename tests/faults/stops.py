@@ -21,7 +21,7 @@ from neobert.data.batches.streams import TrainStream
 from neobert.errors import ProjectError
 from neobert.objectives import TokenObjective
 from neobert.parallel import World
-from neobert.runfiles.checkpoint.folders import find
+from neobert.runfiles.checkpoint.folders import find_checkpoint
 from neobert.training.checkpoint import publish
 from neobert.training.checkpoint.save import Saver
 from neobert.training.loop import assembly
@@ -75,7 +75,7 @@ def begin(run_dir: Path, ranks: int, prepare: Callable[[], None] | None) -> list
 
 def saved_step(run_dir: Path) -> int | None:
     try:
-        found = find(run_dir / "checkpoints", "auto")
+        found = find_checkpoint(run_dir / "checkpoints", "auto")
     except ProjectError:
         return None
     return None if found is None else found[1].step
@@ -123,7 +123,7 @@ def wait_for_requests(requested: Path) -> None:
 
 def fail_a_save(ready: Path) -> None:
     """Have the disk refuse the first save, after the request has come; the next save waits for this one."""
-    real, calls = publish.seal, iter(range(10**6))
+    real, calls = publish.seal_checkpoint, iter(range(10**6))
 
     def seal(*args: Any) -> None:
         if next(calls) == 0:
@@ -133,7 +133,7 @@ def fail_a_save(ready: Path) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(*args)
 
-    publish.seal = seal
+    publish.seal_checkpoint = seal
 
 
 PLACES: dict[str, Callable[[Path], None]] = {

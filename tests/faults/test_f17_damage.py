@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from launcher.rundir.records import read_json
 from neobert.errors import ProjectError
-from neobert.runfiles.checkpoint.folders import find, follow
-from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint.folders import find_checkpoint, follow_pointer
+from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from tests.training.conftest import train, write_run
 
 DAMAGE = ("flip", "truncate", "empty", "extend", "remove")
@@ -59,13 +59,13 @@ def test_any_damage_to_any_file_is_found(saved, data):
     damage = data.draw(st.sampled_from(DAMAGE))
     position, bit = data.draw(st.integers(0, 10**6)), data.draw(st.integers(0, 7))
     whole = (folder / name).read_bytes()
-    assert verify(folder).step == 10  # the control: it is the damage that is found
+    assert verify_checkpoint(folder).step == 10  # the control: it is the damage that is found
     try:
         spoil(folder / name, damage, position, bit)
         with pytest.raises(ProjectError) as error:
-            verify(folder)
+            verify_checkpoint(folder)
         assert error.value.code == "CKP007"
-        found = find(folder.parent, "auto")
+        found = find_checkpoint(folder.parent, "auto")
         assert found is not None
         assert found[1].step == 5
     finally:
@@ -78,7 +78,7 @@ def test_a_damaged_run_goes_on_from_the_older_one(saved, run, exact, tmp_path, n
     shutil.copytree(saved, run_dir, symlinks=True)
     expected = exact(run_dir)
     spoil(run_dir / "checkpoints" / "10" / name, damage, 1000, 3)
-    assert follow(run_dir / "checkpoints", "latest").name == "10"
+    assert follow_pointer(run_dir / "checkpoints", "latest").name == "10"
     assert run(run_dir) == 0
     assert exact(run_dir) == expected
     assert (run_dir / "checkpoints" / ".corrupt-10-0").is_dir()

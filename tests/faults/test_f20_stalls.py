@@ -4,7 +4,7 @@ import pytest
 
 from launcher.process.process_tree import stop_orphaned_ranks
 from launcher.rundir.records import read_json
-from neobert.runfiles.checkpoint.folders import find
+from neobert.runfiles.checkpoint.folders import find_checkpoint
 
 pytestmark = pytest.mark.e2e
 
@@ -54,7 +54,7 @@ def test_held_interpreters_and_absent_data_are_ended(launch, exact):
     stacks = (run_dir / "logs" / "rank_0.stacks").read_text(encoding="utf-8")
     assert "hold_the_interpreter" in stacks
     assert "in fetch" in stacks or "in faulty" in stacks
-    assert find(run_dir / "checkpoints", "auto")[1].step == 12
+    assert find_checkpoint(run_dir / "checkpoints", "auto")[1].step == 12
     assert read_json(run_dir / "outcome.json")["restarts"] == 2
 
 

@@ -6,7 +6,7 @@ import pytest
 from safetensors.torch import load_file
 
 from launcher.rundir.records import read_json
-from neobert.runfiles.checkpoint.folders import checkpoint_steps, find
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, find_checkpoint
 
 pytestmark = pytest.mark.e2e
 
@@ -16,7 +16,7 @@ def test_what_fails_twice_at_the_same_step_is_not_begun_a_third_time(launch):
     assert (ending.status, ending.exit_code, ending.restarts) == ("failed", 93, 1)
     assert "not finite" in ending.message
     assert "not retrying" in ending.message
-    assert find(run_dir / "checkpoints", "auto")[1].step == 6
+    assert find_checkpoint(run_dir / "checkpoints", "auto")[1].step == 6
 
 
 def test_a_loss_that_leaps_once_costs_the_steps_since_the_last_save(launch, exact):
@@ -32,7 +32,7 @@ def test_a_kernel_that_falls_back_saves_its_step_and_is_not_restarted(launch):
     run_dir, ending = launch({"kind": "fallback", "step": 4})
     assert (ending.status, ending.exit_code, ending.step, ending.restarts) == ("failed", 4, 6, 0)
     assert "kernel_fallbacks grew to 3" in ending.message
-    assert find(run_dir / "checkpoints", "auto")[1].step == 6
+    assert find_checkpoint(run_dir / "checkpoints", "auto")[1].step == 6
     assert read_json(run_dir / "metrics.json")["step"] == 6
 
 
@@ -45,5 +45,5 @@ def test_what_one_rank_of_two_computes_wrongly_stops_both_at_the_same_step(launc
         assert report["step"] == 8
         assert all(batch["sample_ids"] for batch in report["microbatches"])
     assert checkpoint_steps(run_dir / "checkpoints") == [3, 6]
-    folder, _ = find(run_dir / "checkpoints", "auto")
+    folder, _ = find_checkpoint(run_dir / "checkpoints", "auto")
     assert all(weight.isfinite().all() for weight in load_file(folder / "model.safetensors").values())

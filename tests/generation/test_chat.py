@@ -22,7 +22,7 @@ from launcher.commands.chat import ServerReplies
 from neobert.errors import ProjectError
 from neobert.generation.folder import chat_folder
 from neobert.generation.request import ReplyEnd, Sampling
-from neobert.runfiles.checkpoint.manifest import seal
+from neobert.runfiles.checkpoint.manifest import seal_checkpoint
 
 LAUNCHER = ("-m", "launcher")
 GREEDY = ("--temperature", "0", "--max-tokens", "6")
@@ -144,7 +144,7 @@ def test_folders_that_cannot_chat_are_refused_in_one_sentence(chatty, tmp_path):
 
 def test_the_template_of_a_sealed_checkpoint_is_verified(chatty, tmp_path):
     checkpoint = shutil.copytree(chatty, tmp_path / "checkpoint")
-    seal(checkpoint, 1, "digest", "2026-01-01T00:00:00+00:00")
+    seal_checkpoint(checkpoint, 1, "digest", "2026-01-01T00:00:00+00:00")
     assert chat_folder(checkpoint) == checkpoint
     (checkpoint / "chat_template.jinja").write_text("{{ messages }}", encoding="utf-8")
     with pytest.raises(ProjectError, match="has 14 bytes, not 145"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from neobert.errors import EXIT_OK, EXIT_USAGE
-from neobert.runfiles.checkpoint.manifest import seal
+from neobert.runfiles.checkpoint.manifest import seal_checkpoint
 
 WEIGHTS = "model.safetensors"
 
@@ -29,7 +29,7 @@ def causal_run(chatty: Path, tmp_path: Path) -> Path:
         shutil.copytree(chatty, folder)
         state = {name: tensor * factor for name, tensor in load_file(chatty / WEIGHTS).items()}
         save_file(state, folder / WEIGHTS, {"format": "pt"})
-        seal(folder, step, "digest", "2026-01-01T00:00:00+00:00")
+        seal_checkpoint(folder, step, "digest", "2026-01-01T00:00:00+00:00")
     return tmp_path / "run"
 
 

@@ -21,7 +21,7 @@ from launcher.cli import app
 from launcher.commands import train as train_command
 from launcher.process import trainer_process
 from launcher.rundir.records import read_json
-from neobert.runfiles.checkpoint.folders import find
+from neobert.runfiles.checkpoint.folders import find_checkpoint
 from neobert.training.loop import assembly
 from tests.killed_run import killed_before
 from tests.training.conftest import TINY, corpus, exact_lines, make_run, read_lines, run, write_run
@@ -154,7 +154,7 @@ def test_asked_to_stop_it_saves_and_asks_to_be_queued_again(tmp_path, corpus):
     outcome = read_json(run_dir / "outcome.json")
     assert (outcome["status"], outcome["exit_code"]) == ("preempted", 75)
     assert 0 < seen <= outcome["step"] < steps
-    assert find(run_dir / "checkpoints", "auto")[1].step == outcome["step"]
+    assert find_checkpoint(run_dir / "checkpoints", "auto")[1].step == outcome["step"]
     assert subprocess.run(command, capture_output=True, cwd=ROOT, check=False, timeout=300).returncode == 0
     trained = [line["step"] for line in read_lines(run_dir / "metrics.jsonl") if "train/loss" in line]
     assert trained == list(range(1, steps + 1))

@@ -12,8 +12,8 @@ from neobert.families.nsa import model
 from neobert.families.nsa.reference import NO_BLOCK, is_forced
 from neobert.families.table import shape_of
 from neobert.probes import sparse
-from neobert.probes.attention_suite import Markers
-from neobert.probes.sparse import dead_gates
+from neobert.probes.attention_suite import MarkerTokens
+from neobert.probes.sparse import count_dead_gates
 from tests.nsa.probed import (
     GROUP,
     LATER,
@@ -147,7 +147,7 @@ def test_a_rotation_in_bf16_is_found(monkeypatch):
 def test_a_gate_without_a_gradient_is_counted(monkeypatch):
     world = SimpleNamespace(device=DEVICE, compute_dtype=DTYPE, size=1)
     torch.manual_seed(3)
-    backbone = build_backbone(CONFIG, Markers(), ROWS, world, "AutoModelForCausalLM", {})
+    backbone = build_backbone(CONFIG, MarkerTokens(), ROWS, world, "AutoModelForCausalLM", {})
     backbone.model.to(DEVICE)
     row = {
         "input_ids": torch.randint(1, ROWS, (1500,), device=DEVICE),
@@ -159,7 +159,7 @@ def test_a_gate_without_a_gradient_is_counted(monkeypatch):
     def dead():
         with torch.autocast(DEVICE.type, DTYPE):
             loss = backbone.hidden(row).float().square().sum()
-        return dead_gates([block.attn for block in backbone.blocks], loss)
+        return count_dead_gates([block.attn for block in backbone.blocks], loss)
 
     assert dead() == 0
     detach_a_gate(monkeypatch)

@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint import manifest
-from neobert.runfiles.checkpoint.folders import find, search
-from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint.folders import find_checkpoint, find_checkpoint_and_rejected
+from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from neobert.training.checkpoint.publish import publish
 from neobert.training.checkpoint.shards import ShardReader, read_shards, write_shards
 from tests.training.conftest import corpus, read_lines, train, write_run
@@ -74,7 +74,7 @@ def reseal(folder: Path, **changes: object) -> None:
     """Write a manifest for what the folder holds now, with a digest that fits."""
     kept = json.loads((folder / "checkpoint.json").read_text())
     (folder / "checkpoint.json").unlink()
-    manifest.seal(folder, kept["step"], kept["config_digest"], kept["created_utc"])
+    manifest.seal_checkpoint(folder, kept["step"], kept["config_digest"], kept["created_utc"])
     if changes:
         content = json.loads((folder / "checkpoint.json").read_text()) | changes
         del content["sha256"]
@@ -218,7 +218,7 @@ def published(tmp_path_factory) -> Path:
 @pytest.fixture
 def small(published, tmp_path, monkeypatch):
     """Copy those checkpoints, in place of what an example has left; return the newest."""
-    monkeypatch.setattr(manifest, "sync", lambda _: None)  # nothing here is to outlive a power cut
+    monkeypatch.setattr(manifest, "sync_to_disk", lambda _: None)  # nothing here is to outlive a power cut
 
     def copy() -> Path:
         shutil.rmtree(tmp_path / "checkpoints", ignore_errors=True)
@@ -248,11 +248,11 @@ def test_anything_beyond_the_manifest_is_refused_by_name(small, part, kind, belo
         return
     KINDS[kind](path)
     with pytest.raises(ProjectError, match="the checkpoint's manifest does not list") as refusal:
-        search(folder.parent, "auto")
+        find_checkpoint_and_rejected(folder.parent, "auto")
     assert refusal.value.message.isprintable()
     assert part.isprintable() is (part in refusal.value.message)
     shutil.rmtree(path) if kind == "folder" else path.unlink()
-    assert find(folder.parent, "auto")[1].step == 10, "the way out leads to the newest checkpoint"
+    assert find_checkpoint(folder.parent, "auto")[1].step == 10, "the way out leads to the newest checkpoint"
 
 
 @pytest.mark.parametrize("name", [*FILES, "checkpoint.json", "trainer_state"])
@@ -261,7 +261,7 @@ def test_a_link_out_of_the_checkpoint_is_not_followed(small, tmp_path, name):
     (folder / name).rename(tmp_path / "outside")
     (folder / name).symlink_to(tmp_path / "outside")
     with pytest.raises(ProjectError) as refusal:
-        verify(folder)
+        verify_checkpoint(folder)
     assert refusal.value.code == "CKP007"
     assert ("link out of" in refusal.value.message) is (name != "trainer_state")
 
@@ -273,7 +273,7 @@ def test_a_manifest_names_nothing_outside(small, name, monkeypatch):
     reseal(folder, files=files)
     monkeypatch.setattr(manifest, "file_sha256", lambda path: pytest.fail(f"{path} was read"))
     with pytest.raises(ProjectError, match="is missing"):
-        verify(folder)
+        verify_checkpoint(folder)
 
 
 JSON = st.recursive(
@@ -289,7 +289,7 @@ KEYS = ["schema_version", "step", "config_digest", "created_utc", "metrics", "fi
 def test_a_sealed_manifest_of_any_values_verifies_or_is_refused(small, changes):
     folder = small()
     reseal(folder, **changes)
-    found = refused_or(lambda: verify(folder))
+    found = refused_or(lambda: verify_checkpoint(folder))
     assert found is None or (type(found.step) is int and "files" not in changes)
 
 
@@ -298,7 +298,7 @@ def test_a_manifest_that_is_none_is_refused(small, content):
     folder = small()
     (folder / "checkpoint.json").write_bytes(content)
     with pytest.raises(ProjectError, match=r"checkpoint\.json is damaged"):
-        verify(folder)
+        verify_checkpoint(folder)
 
 
 def test_a_pipe_in_place_of_the_manifest_is_not_opened(small):
@@ -306,13 +306,13 @@ def test_a_pipe_in_place_of_the_manifest_is_not_opened(small):
     (folder / "checkpoint.json").unlink()
     os.mkfifo(folder / "checkpoint.json")
     with pytest.raises(ProjectError, match="damaged"):
-        verify(folder)
+        verify_checkpoint(folder)
 
 
 def test_what_a_kill_left_of_a_rewritten_manifest_is_no_stray(small):
     folder = small()
     (folder / ".checkpoint.json").write_text("{")
-    assert verify(folder).step == 10
+    assert verify_checkpoint(folder).step == 10
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from launcher.cli import app
 from launcher.run.summary import summarize_run
 from neobert.errors import ProjectError
 from neobert.receipt import read_receipt
-from neobert.runfiles.checkpoint.manifest import FILE_NAME, _digest_of
+from neobert.runfiles.checkpoint.manifest import FILE_NAME, _content_digest
 from neobert.train import read_config
 from neobert.training.checkpoint.publish import remove
 from neobert.training.loop.assembly import choose_start
@@ -209,7 +209,7 @@ def test_a_checkpoint_of_a_later_version_is_refused_by_name_and_stays(
     saved = manifest.read_text()
     content = json.loads(saved) | later
     del content["sha256"]
-    manifest.write_text(json.dumps(content | {"sha256": _digest_of(content)}))
+    manifest.write_text(json.dumps(content | {"sha256": _content_digest(content)}))
     for refused in (
         resume("--resume", "auto"),
         resume("--resume", "latest"),

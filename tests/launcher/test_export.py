@@ -12,7 +12,7 @@ from launcher.commands import export
 from launcher.commands.export import ExportArguments, choose_folders, steps_to_average
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_USAGE, ProjectError
 from neobert.export_formats import FORMATS, ExportFormat
-from neobert.runfiles.checkpoint.manifest import seal
+from neobert.runfiles.checkpoint.manifest import seal_checkpoint
 from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT
 from neobert.runfiles.model_folder import model_folder
 
@@ -23,7 +23,7 @@ def run_dir(tmp_path: Path) -> Path:
         folder = tmp_path / "run" / "checkpoints" / str(step)
         folder.mkdir(parents=True)
         (folder / "config.json").write_text("{}")
-        seal(folder, step, "digest", "2026-01-01T00:00:00+00:00")
+        seal_checkpoint(folder, step, "digest", "2026-01-01T00:00:00+00:00")
     return tmp_path / "run"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from launcher.io.files import convert_write_errors, make_folder, require_writable, results_folder
 from neobert.errors import ProjectError
-from neobert.runfiles.checkpoint.manifest import seal, verify
+from neobert.runfiles.checkpoint.manifest import seal_checkpoint, verify_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_results_do_not_spoil_a_run(tmp_path, name, problem):
     checkpoint.mkdir(parents=True)
     (tmp_path / "checkpoints" / "latest").symlink_to("20")
     (checkpoint / "model.safetensors").write_bytes(b"weights")
-    seal(checkpoint, 20, "digest", "now")
+    seal_checkpoint(checkpoint, 20, "digest", "now")
     (tmp_path / "resolved.json").touch()
     with pytest.raises(ProjectError, match=problem) if problem else nullcontext():
         make_folder((tmp_path / name).parent)
         require_writable(tmp_path / name)
-    verify(checkpoint)
+    verify_checkpoint(checkpoint)

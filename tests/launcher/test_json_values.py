@@ -2,7 +2,7 @@
 
 import pytest
 
-from neobert.runfiles.json_values import is_count, is_number, is_texts
+from neobert.runfiles.json_values import is_count, is_number, is_text_mapping
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_counts_and_numbers(value, is_a_count, is_a_number):
     ("value", "expected"), [({}, True), ({"a": "b"}, True), ({"a": 1}, False), (["a"], False)]
 )
 def test_texts(value, expected):
-    assert is_texts(value) is expected
+    assert is_text_mapping(value) is expected

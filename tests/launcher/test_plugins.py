@@ -14,8 +14,8 @@ from neobert.config.schema import RunConfig
 from neobert.plugins.changes import plugin_differences
 from neobert.plugins.kinds import METRICS
 from neobert.plugins.loading import Plugin, PluginError, load_plugins
-from neobert.plugins.time_limit import calls_limited
-from profiles.registry import Begun, resolve_run
+from neobert.plugins.time_limit import limit_calls
+from profiles.registry import RecordedRun, resolve_run
 
 MASKING = "import helpers\n\n\ndef spans(ids, special, rng, context):\n    return helpers.spans(ids)\n"
 FILES = {
@@ -77,7 +77,7 @@ def linted(command: Callable[..., Any], text: str) -> Any:
     ("section", "message", "hint"),
     [
         ("masking: absent.py:spans", "'absent.py' does not exist", "an existing file"),
-        ("masking: masking.py:spam", "'masking.py' defines no 'spam'", "one of its names (spans)"),
+        ("masking: masking.py:spam", "'masking.py' defines no 'spam'", "one of its functions (spans)"),
         (
             "masking: masking.py",
             "no installed package has the entry point 'masking.py'",
@@ -294,7 +294,7 @@ def test_code_is_never_taken_from_a_run_directory():
     Path("run.yaml").write_text("profile: cpu-demo\n", encoding="utf-8")
     saved = to_dict(resolve_run(None, ["run.yaml"]).config)
     saved["plugins"] |= {"masking": "masking.py:spans", "code": ["0  masking.py"]}
-    begun = Begun("resolved.json", json.loads(json.dumps(saved)), {})
+    begun = RecordedRun("resolved.json", json.loads(json.dumps(saved)), {})
     assert resolve_run(None, ["run.yaml"], begun=begun).config.plugins == RunConfig().plugins
 
 
@@ -305,8 +305,8 @@ def test_a_call_that_does_not_return_is_interrupted_at_its_line(wait, tmp_path):
     scope: dict[str, Any] = {}
     exec(compile(file.read_text(), str(file), "exec"), scope)
     plugin = Plugin(METRICS, "plugins.metrics.0", "cost", "stuck:cost", scope["cost"], frozenset({str(file)}))
-    with pytest.raises(PluginError) as error, calls_limited(0.2):
+    with pytest.raises(PluginError) as error, limit_calls(0.2):
         plugin([])
     assert error.value.message == "plugins.metrics.0 (cost) did not return within 0.2 s"
     assert (error.value.place, error.value.hint) == (f"{file}:3", f"fix {file}:3")
-    assert plugin.guarded(len, []) == 0
+    assert plugin.call_guarded(len, []) == 0

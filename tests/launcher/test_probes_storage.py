@@ -13,7 +13,7 @@ from launcher.probes.disk import probe_disk, probe_output
 from launcher.probes.resume import probe_resume
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
-from neobert.runfiles.checkpoint.manifest import Manifest, seal, verify
+from neobert.runfiles.checkpoint.manifest import Manifest, seal_checkpoint, verify_checkpoint
 from neobert.training.checkpoint.publish import publish, set_aside_after
 
 MIB = 2**20
@@ -204,7 +204,7 @@ def test_a_run_directory_is_no_checkpoint_and_its_newest_is_named(named, configu
         checkpoint(root, step, subject.config)
     found = probe_resume(configured({SELECTOR: str(tmp_path / named)}))
     assert (found.exists, found.is_verified, found.alternative) == (True, False, str(root / "20"))
-    assert found.reason == "it contains checkpoints but is not a checkpoint"
+    assert found.reason == "this folder contains checkpoints but is not a checkpoint"
 
 
 def test_a_pointer_that_is_not_there_is_named_with_its_folder(configured, subject):
@@ -222,9 +222,9 @@ def test_auto_that_meets_a_checkpoint_of_somebody_else_has_an_earlier_one_named(
     def verify_own(folder: Path) -> Manifest:
         if folder.name == "20":
             raise PermissionError(13, "Permission denied", str(folder / "weights"))
-        return verify(folder)
+        return verify_checkpoint(folder)
 
-    monkeypatch.setattr(resume, "verify", verify_own)
+    monkeypatch.setattr(resume, "verify_checkpoint", verify_own)
     found = probe_resume(configured({SELECTOR: "auto"}))
     assert (found.exists, found.is_verified, found.alternative) == (True, False, str(root / "10"))
 
@@ -272,7 +272,7 @@ def test_a_run_that_continues_another_has_its_checkpoint_and_its_plateau(configu
         ("resolved.json", "the run has no checkpoint yet"),
         (
             "trainer_state/rank-0",
-            "it has no checkpoint.json: it is not a checkpoint, or its save is incomplete",
+            "no checkpoint.json: not a checkpoint, or an incomplete save",
         ),
         ("", "is a file, not a folder"),
     ],
@@ -333,7 +333,7 @@ def test_resume_reads_the_configs_of_earlier_versions(configured, subject):
         config = to_dict(subject.config)
         path.write_text(json.dumps(config | {"trainer": config["trainer"] | {"ema_decay": decay}}), "utf-8")
         (folder / "checkpoint.json").unlink()
-        seal(folder, 10, "0" * 64, "2026-01-01T00:00:00+00:00")
+        seal_checkpoint(folder, 10, "0" * 64, "2026-01-01T00:00:00+00:00")
         for resumed in ({SELECTOR: "auto"}, {"trainer.continue_from": str(folder), "trainer.max_steps": 60}):
             found = probe_resume(configured(resumed))
             assert (found.is_verified, found.structural_differences) == (True, differences)

@@ -18,7 +18,7 @@ from launcher.run.launch_context import find_deadlines
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from neobert.families.neobert.trained_settings import PUBLISHED
-from neobert.runfiles.checkpoint.manifest import seal
+from neobert.runfiles.checkpoint.manifest import seal_checkpoint
 from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT
 from profiles.registry import resolve_run
 from tests.launcher.model_folders import write_header
@@ -262,7 +262,7 @@ def sealed_weights(folder: Path) -> Path:
     folder.mkdir(parents=True)
     write_header(folder / "model.safetensors", {})
     (folder / "optimizer.bin").write_bytes(b"moments")
-    seal(folder, 4, "digest", "2026-01-01T00:00:00+00:00")
+    seal_checkpoint(folder, 4, "digest", "2026-01-01T00:00:00+00:00")
     return folder
 
 

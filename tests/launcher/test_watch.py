@@ -23,7 +23,7 @@ from launcher.terminal import console
 from launcher.terminal.metric_text import metric_text
 from launcher.terminal.values import show_count, show_duration, show_mib
 from neobert.clock import boot_id
-from neobert.runfiles.checkpoint.manifest import seal
+from neobert.runfiles.checkpoint.manifest import seal_checkpoint
 
 BEAT = {
     "ts_utc": "2026-01-01T00:00:00.000+00:00", "phase": "train", "step": 10, "max_steps": 40, "loss": 2.5,
@@ -323,7 +323,7 @@ def test_a_refused_resume_does_not_hide_the_checkpoint(run_dir):
     standing = replace(read_status(run_dir, datetime.now(UTC)), minutes_at_risk=None)
     assert BETWEEN + "checkpoint -" + BETWEEN in status_line(standing)
     (run_dir / "checkpoints" / "12").mkdir(parents=True)
-    seal(run_dir / "checkpoints" / "12", 12, "digest", "now")
+    seal_checkpoint(run_dir / "checkpoints" / "12", 12, "digest", "now")
     assert "checkpoint of step 12" in status_line(standing)
 
 

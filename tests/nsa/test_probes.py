@@ -7,7 +7,7 @@ from neobert.families.nsa import attention, model, reference
 from neobert.families.nsa.reference import NO_BLOCK, Attended
 from neobert.families.table import shape_of
 from neobert.probes import sparse
-from neobert.probes.sparse import dead_gates
+from neobert.probes.sparse import count_dead_gates
 from tests.nsa.probed import (
     DENSE,
     GROUP,
@@ -113,7 +113,7 @@ def test_a_gate_without_a_gradient_is_counted(monkeypatch):
     def dead():
         backbone = build()
         modules = [block.attn for block in backbone.blocks]
-        return dead_gates(modules, backbone.hidden(packed()).square().sum())
+        return count_dead_gates(modules, backbone.hidden(packed()).square().sum())
 
     assert dead() == 0
     detach_a_gate(monkeypatch)

@@ -22,7 +22,7 @@ from neobert.optim import build_optimizer, step_unless
 from neobert.parallel import World, full_tensor
 from neobert.precision.recipe import BF16, FP32
 from neobert.probes.attention import attention_answers, draw_weights
-from neobert.probes.attention_suite import full_of_random_text
+from neobert.probes.attention_suite import random_full_microbatch
 from neobert.probes.probed_model import probed_model
 from neobert.tasks.rank_data import objective_inputs
 from neobert.train import exit_process
@@ -112,7 +112,7 @@ def answers_of(
     world: World, config: RunConfig, objective: TokenObjective, module: Any
 ) -> list[tuple[str, float]]:
     """Probe attention as a rehearsal does, with weights of its own."""
-    backbone, batch = objective.backbone, full_of_random_text(config, ROWS)
+    backbone, batch = objective.backbone, random_full_microbatch(config, ROWS)
     draw_weights(backbone.model)
     probed = probed_model(backbone, objective, world, objective_inputs, shape_of(config, ROWS).attention)
     with world.entered(module, backbone.ends):

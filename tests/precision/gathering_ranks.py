@@ -19,7 +19,7 @@ from neobert.parallel import World
 from neobert.plan.sharding import gathers_copies
 from neobert.precision.libraries import conversion_of
 from neobert.precision.library import layers_of
-from neobert.probes.attention_suite import Markers
+from neobert.probes.attention_suite import MarkerTokens
 from neobert.train import exit_process
 
 MODEL = {
@@ -53,7 +53,7 @@ def gathered(section):
     torch.manual_seed(0)
     world, shape = World.of(config), shape_of(config, 128)
     with world.deferring_weights() as weights:
-        backbone = build_backbone(config, Markers(), 128, world, "AutoModelForCausalLM", {})
+        backbone = build_backbone(config, MarkerTokens(), 128, world, "AutoModelForCausalLM", {})
     world.recipe.convert(backbone)
     module = world.prepare(
         TokenObjective(backbone, targets_only=True),

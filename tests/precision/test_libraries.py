@@ -21,7 +21,7 @@ from neobert.precision.library import layers_of
 from neobert.precision.recipe import FP32
 from neobert.precision.table import recipe_of
 from neobert.precision.transformer_engine import convert as transformer_engine
-from neobert.probes.attention_suite import Markers
+from neobert.probes.attention_suite import MarkerTokens
 from neobert.rehearsal import turns
 from neobert.training.loop import assembly
 
@@ -40,7 +40,7 @@ def install(monkeypatch, name, **members):
 def converted(section, **keys):
     """Return a small model that a library has converted, its linear layers before, and its names of state."""
     config = from_dict({"model": SMALL, section: {"enable": True} | keys, "seed": 5})
-    backbone = build_backbone(config, Markers(), 128, World(FP32), "AutoModelForMaskedLM", {})
+    backbone = build_backbone(config, MarkerTokens(), 128, World(FP32), "AutoModelForMaskedLM", {})
     before = linears(backbone, nn.Linear)
     names = backbone.model.state_dict().keys()
     random = torch.get_rng_state()
@@ -187,7 +187,7 @@ def test_a_comparison_with_bf16_times_whole_steps_of_one_rank(monkeypatch, tmp_p
         }
     )
     with pytest.raises(InterruptedError):
-        next(turns.trained(config, tmp_path, "recipe"))
+        next(turns.train_in_turns(config, tmp_path, "recipe"))
     (trained,) = built
     assert trained.distributed.nproc_per_node == 1
     assert trained.trainer.batch_size_warmup_steps == 0

@@ -12,7 +12,7 @@ from neobert.config.schema import RunConfig
 from neobert.objectives import resolve_step_kernels
 from neobert.objectives.step_kernels import set_torch_kernels
 from neobert.probes.numerics import isolation, leak_batch
-from neobert.probes.numerics.path_checks import Setting
+from neobert.probes.numerics.path_checks import ProbeSetting
 from neobert.probes.numerics.paths import Path, build_path
 from neobert.probes.numerics.suite import make_setting, run_suite
 from profiles.registry import ResolvedRun, resolve_run
@@ -68,7 +68,7 @@ def configured() -> Callable[..., RunConfig]:
 
 
 @pytest.fixture
-def setting() -> Setting:
+def setting() -> ProbeSetting:
     """What all paths of a small run share."""
     config = small_config()
     set_torch_kernels(config, "cpu")
@@ -76,7 +76,7 @@ def setting() -> Setting:
 
 
 @pytest.fixture
-def path(setting: Setting) -> Path:
+def path(setting: ProbeSetting) -> Path:
     """The one path of a CPU."""
     kernels = resolve_step_kernels(setting.config, "cpu", setting.dtype)
     return build_path(setting.config, kernels, setting.vocab_size, setting.device, setting.dtype)

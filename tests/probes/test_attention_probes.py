@@ -7,8 +7,8 @@ from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.windows import Cursor
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.probes.attention import draw_weights
-from neobert.probes.layout import Layout, edge_lengths, with_edges, with_other_tokens
-from neobert.probes.probed_model import embedded_in
+from neobert.probes.layout import Layout, edge_lengths, with_edge_lengths, with_other_tokens
+from neobert.probes.probed_model import convert_embeddings
 
 VOCAB_SIZE, LONGEST, REACH = 97, 160, 8
 
@@ -48,8 +48,8 @@ def test_edges_fill_a_row_and_fit_its_slots():
 
 
 def test_every_token_that_is_to_change_changes():
-    batch = with_edges(full_row(), REACH)
-    layout = Layout.of(batch)
+    batch = with_edge_lengths(full_row(), REACH)
+    layout = Layout.from_microbatch(batch)
     changed = with_other_tokens(batch, layout.document == 0)
     assert torch.equal(changed.input_ids != batch.input_ids, layout.document == 0)
     assert [len(tokens) for tokens in layout.documents()] == batch.cu_seqlens.diff()[
@@ -67,7 +67,7 @@ def test_multiplied_embeddings_are_at_unit_scale_and_in_the_dtype_of_the_stream(
     embeddings = model.get_input_embeddings()
     assert float(22.6 * embeddings.weight.detach().std()) == pytest.approx(1.0, rel=0.05)
     ids = torch.arange(4)
-    with embedded_in(torch.bfloat16, model):
+    with convert_embeddings(torch.bfloat16, model):
         assert embeddings(ids).dtype == torch.bfloat16
-    with embedded_in(None, model):
+    with convert_embeddings(None, model):
         assert embeddings(ids).dtype == torch.float32

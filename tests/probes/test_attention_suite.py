@@ -12,7 +12,7 @@ from neobert.config import to_dict
 from neobert.families.attention import Window
 from neobert.families.hf import attention
 from neobert.probes import attention_suite
-from neobert.probes.__main__ import answer
+from neobert.probes.__main__ import probe_run_file
 from profiles.registry import resolve_run
 from tests.families.layouts import PACKED, SMALL
 from tests.merged_documents import two_merged
@@ -32,7 +32,7 @@ def judged(tmp_path):
         file = tmp_path / "resolved.json"
         file.write_text(json.dumps(to_dict(run.config)), encoding="utf-8")
         try:
-            return checks_of(run, answer(file, "cpu", every=False)["numerics"])
+            return checks_of(run, probe_run_file(file, "cpu", every=False)["numerics"])
         finally:
             AcceleratorState._reset_state(reset_partial_state=True)
 

@@ -199,7 +199,7 @@ def test_a_probe_that_always_passes_is_betrayed_by_what_it_does_not_see(
 ):
     """The probe is replaced by one that reports what a sound path gives, whatever it looks at."""
     function, code = BLIND[probe]
-    measures = path_checks.probes_of(path, setting.reference_for(path))
+    measures = path_checks.probes_for_path(path, setting.reference_for(path))
     sound = {name: measure(path, setting.batch) for name, measure in measures.items()}
     monkeypatch.setattr(mutants, function, lambda *_: sound[probe])
     check = verdict_on()[code]

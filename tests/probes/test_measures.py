@@ -20,7 +20,7 @@ from neobert.probes.numerics.isolation import (
     measure_repeats,
 )
 from neobert.probes.numerics.leak_batch import EDGE_LENGTHS, FIRST_ID, LeakBatch, lengths_for
-from neobert.probes.numerics.parity import ReferenceErrors, _gradient_errors, _ratio, measure_parity
+from neobert.probes.numerics.parity import ReferenceErrors, _error_ratio, _gradient_errors, measure_parity
 from neobert.probes.numerics.paths import UNBOUNDED
 from neobert.probes.numerics.rotary import measure_rotation
 
@@ -220,7 +220,7 @@ def test_errors_of_gradients_are_relative_and_the_largest_is_told():
     ("error", "unit", "ratio"), [(1.0, 2.0, 0.5), (0.0, 2.0, 0.0), (0.0, 0.0, 0.0), (1e-9, 0.0, UNBOUNDED)]
 )
 def test_an_error_is_counted_in_units_of_rounding(error, unit, ratio):
-    assert _ratio(error, unit) == ratio
+    assert _error_ratio(error, unit) == ratio
 
 
 @pytest.mark.parametrize("where", ["loss", "gradient", "nowhere"])

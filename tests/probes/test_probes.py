@@ -14,9 +14,9 @@ from neobert.probes.numerics.isolation import choose_victims, measure_isolation,
 from neobert.probes.numerics.leak_batch import EDGE_LENGTHS, build_leak_batch, lengths_for
 from neobert.probes.numerics.mutants import compiled_mutants, eager_mutants, run_mutants
 from neobert.probes.numerics.parity import ReferenceErrors, measure_parity
-from neobert.probes.numerics.paths import NUM_LAYERS, UNBOUNDED, build_path, finite, probe_config
+from neobert.probes.numerics.paths import NUM_LAYERS, UNBOUNDED, build_path, finite_or_infinity, probe_config
 from neobert.probes.numerics.rotary import recorded_rotations
-from neobert.probes.numerics.suite import find_candidates, nameable
+from neobert.probes.numerics.suite import find_candidates, selectable_kernels
 from validators.finding import Status
 
 
@@ -52,7 +52,7 @@ def test_disturbing_a_segment_changes_all_of_its_tokens_and_no_others(setting):
 
 def test_the_golden_formulas_are_those_of_the_model(path, setting):
     """In fp64 both: the model's own norms and rotations stay in fp32, which is what is left between them."""
-    labels = setting.batch.labels(setting.batch.places_outside(None))
+    labels = setting.batch.labels(setting.batch.positions_outside(None))
     answer = parity.plain_logits_and_gradients(
         path.weights, path.model.config, setting.batch, labels, torch.float64
     )
@@ -138,7 +138,7 @@ def test_a_new_model_knows_nothing(setting):
 def test_every_backend_that_can_be_named_is_tried_and_a_missing_one_says_why(setting):
     candidates = find_candidates(setting.config, "cpu", setting.dtype, every=True)
     assert [(kernels.name, kernels.attention) for kernels in candidates.runnable] == [("torch", "sdpa")]
-    assert len(candidates.unavailable) == len(nameable()) - 1
+    assert len(candidates.unavailable) == len(selectable_kernels()) - 1
     assert all(candidates.unavailable.values())
 
 
@@ -158,8 +158,8 @@ def test_one_wrong_element_once_is_counted(monkeypatch):
 
 
 def test_no_number_is_larger_than_any():
-    assert finite(float("nan")) == finite(float("inf")) == UNBOUNDED
-    assert finite(2.5) == 2.5
+    assert finite_or_infinity(float("nan")) == finite_or_infinity(float("inf")) == UNBOUNDED
+    assert finite_or_infinity(2.5) == 2.5
 
 
 def test_a_run_for_cuda_is_never_probed_on_a_cpu(tmp_path, capsys, monkeypatch):

@@ -9,16 +9,21 @@ import torch
 
 from neobert.config import replace, to_dict
 from neobert.objectives import resolve_step_kernels
-from neobert.probes.__main__ import answer
+from neobert.probes.__main__ import probe_run_file
 from neobert.probes.hardware import rates
 from neobert.probes.numerics import parity, path_checks, suite
-from neobert.probes.numerics.path_checks import Stopwatch, Variant, build, measure_long_context
-from neobert.probes.numerics.suite import ParallelPaths, num_at_once, run_suite
+from neobert.probes.numerics.path_checks import (
+    PathVariant,
+    Stopwatch,
+    build_variant_path,
+    measure_long_context,
+)
+from neobert.probes.numerics.suite import ParallelPaths, max_parallel_paths, run_suite
 
 
 @pytest.fixture
 def variant(setting):
-    return Variant(resolve_step_kernels(setting.config, "cpu", setting.dtype), False, True)
+    return PathVariant(resolve_step_kernels(setting.config, "cpu", setting.dtype), False, True)
 
 
 def test_the_truth_is_worked_out_once_for_paths_of_the_same_weights(setting, variant, monkeypatch):
@@ -27,13 +32,13 @@ def test_the_truth_is_worked_out_once_for_paths_of_the_same_weights(setting, var
     monkeypatch.setattr(
         parity, "plain_logits_and_gradients", lambda *given: made.append(given[-1]) or sound(*given)
     )
-    first, second = (build(setting, variant.kernels) for _ in range(2))
+    first, second = (build_variant_path(setting, variant.kernels) for _ in range(2))
     assert setting.reference_for(first) is setting.reference_for(second)
     assert made == [torch.float64, torch.float32]
 
 
 def test_other_weights_have_a_truth_of_their_own(setting, variant):
-    path = build(setting, variant.kernels)
+    path = build_variant_path(setting, variant.kernels)
     before = setting.reference_for(path)
     with torch.no_grad():
         path.model.decoder.bias[3] += 1e-6
@@ -64,7 +69,7 @@ def test_the_long_document_has_as_many_places_as_the_specimen(setting, variant, 
     monkeypatch.setattr(
         path_checks, "build_leak_batch", lambda *given: seen.append(sound(*given)) or seen[-1]
     )
-    measure_long_context(build(setting, variant.kernels), setting.batch)
+    measure_long_context(build_variant_path(setting, variant.kernels), setting.batch)
     assert seen[0].lengths == (72,)
     assert seen[0].input_ids.numel() == setting.batch.input_ids.numel()
 
@@ -80,7 +85,7 @@ def resolved_file(setting, tmp_path, configured):
 @pytest.mark.usefixtures("warm")
 def test_a_path_apart_gives_what_it_gives_here(resolved_file, setting, variant):
     there = ParallelPaths(resolved_file).probe(setting, variant)
-    here = answer(resolved_file, "cpu", every=False, label=variant.label)
+    here = probe_run_file(resolved_file, "cpu", every=False, label=variant.label)
     assert there["error"] == ""
     assert there.pop("durations_s").keys() - here.pop("durations_s").keys() == {"process"}
     # The file's process has all segments, this one a third of them.
@@ -101,8 +106,12 @@ def test_a_process_that_dies_stops_its_own_path_alone(resolved_file, setting, va
 
 @pytest.mark.parametrize(("workers", "are_apart"), [(1, False), (3, True)])
 def test_the_first_path_stays_here_and_the_order_is_kept(workers, are_apart, setting, variant, monkeypatch):
-    variants = [variant, Variant(variant.kernels, False, False), Variant(variant.kernels, True, False)]
-    monkeypatch.setattr(suite, "num_at_once", lambda device: workers)
+    variants = [
+        variant,
+        PathVariant(variant.kernels, False, False),
+        PathVariant(variant.kernels, True, False),
+    ]
+    monkeypatch.setattr(suite, "max_parallel_paths", lambda device: workers)
     monkeypatch.setattr(suite, "probe_path", lambda setting, variant: ("here", variant))
     monkeypatch.setattr(ParallelPaths, "probe", lambda self, setting, variant: ("apart", variant))
     where = "apart" if are_apart else "here"
@@ -115,9 +124,9 @@ def test_the_first_path_stays_here_and_the_order_is_kept(workers, are_apart, set
 
 def test_a_device_with_little_memory_takes_few_paths_at_once(monkeypatch):
     monkeypatch.setattr(suite.os, "sched_getaffinity", lambda _: range(16))
-    assert num_at_once(torch.device("cpu")) == 8
+    assert max_parallel_paths(torch.device("cpu")) == 8
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (20 * 2**30, 24 * 2**30))
-    assert num_at_once(torch.device("cuda")) == 2
+    assert max_parallel_paths(torch.device("cuda")) == 2
 
 
 def test_a_suite_hands_its_paths_to_whoever_probes_them(configured):

@@ -16,7 +16,7 @@ from neobert.config.resolution import resolve
 from neobert.tasks.specs import sections_read
 from profiles.inherit import FOLDERS_ENV, find_profile, load_layers, with_profile_name
 from profiles.recipe import with_recipe
-from profiles.registry import Begun, resolve_run
+from profiles.registry import RecordedRun, resolve_run
 
 # Keys of a recipe, alone, in pairs that replace each other, and with a list.
 VALUES: Mapping[str, tuple[Any, ...]] = {
@@ -45,7 +45,7 @@ def arguments(chosen: Values) -> list[str]:
     return [f"{key}={'null' if value is None else value}" for key, value in chosen.items()]
 
 
-def begun(profile_was: Values, user: Values, folder: str = "/elsewhere/profiles/development") -> Begun:
+def begun(profile_was: Values, user: Values, folder: str = "/elsewhere/profiles/development") -> RecordedRun:
     """Return the record of a run that a version with other values in profile cpu has launched."""
     layers = load_layers(find_profile("cpu"))
     tree: Values = {}
@@ -57,7 +57,7 @@ def begun(profile_was: Values, user: Values, folder: str = "/elsewhere/profiles/
     documents = [*with_recipe(layers.documents), was, with_profile_name(layers, "cpu")]
     old = resolve(documents, parse_overrides(arguments(user)), sections_read())
     origins = {key: each._asdict() for key, each in old.origins.items()}
-    return Begun("runs/a/resolved.json", to_dict(old.config), origins)
+    return RecordedRun("runs/a/resolved.json", to_dict(old.config), origins)
 
 
 @given(profile_was=values(), user=values(4))
@@ -76,7 +76,7 @@ def test_a_run_that_was_continued_once_continues_again(profile_was, user):
     first = resolve_run("cpu", (), arguments(user), begun=begun(profile_was, user))
     origins = {key: each._asdict() for key, each in first.origins.items()}
     second = resolve_run(
-        "cpu", (), arguments(user), begun=Begun("resolved.json", to_dict(first.config), origins)
+        "cpu", (), arguments(user), begun=RecordedRun("resolved.json", to_dict(first.config), origins)
     )
     assert second.config == first.config
 
@@ -95,7 +95,7 @@ def test_a_key_that_the_run_did_not_know_has_the_default_of_its_time():
     config = {**old.config, "scheduler": {**old.config["scheduler"]}}
     origins = dict(old.origins)
     del config["scheduler"]["warmup_percent"], origins["scheduler.warmup_percent"]
-    continued = resolve_run("cpu", begun=Begun(old.file, config, origins))
+    continued = resolve_run("cpu", begun=RecordedRun(old.file, config, origins))
     assert continued.config.scheduler.warmup_percent is None, "the schema's default, not the profile's 6"
     assert continued.begun_with == ("scheduler.warmup_percent",)
 
@@ -110,7 +110,7 @@ def test_values_of_a_profile_of_ones_own_are_the_users(tmp_path, monkeypatch):
     (tmp_path / "mine.yaml").write_text(f"{head}optimizer: {{lr: 0.5}}\n", encoding="utf-8")
     old = begun({"optimizer.lr": 1e-2, "optimizer.weight_decay": 0.3, "trainer.logging_steps": 3}, {})
     mine = {"kind": "profile", "file": str(tmp_path / "mine.yaml")}
-    record = Begun(
+    record = RecordedRun(
         old.file, {**old.config, "profile": "mine"}, {**old.origins, "trainer.logging_steps": mine}
     )
     continued = resolve_run("mine", begun=record)
@@ -121,9 +121,9 @@ def test_values_of_a_profile_of_ones_own_are_the_users(tmp_path, monkeypatch):
 
 def test_a_record_that_is_damaged_changes_nothing_or_is_named():
     old = begun({"optimizer.lr": 1e-2}, {})
-    unreadable = Begun(old.file, old.config, dict.fromkeys(old.origins, "?"))
+    unreadable = RecordedRun(old.file, old.config, dict.fromkeys(old.origins, "?"))
     assert resolve_run("cpu", begun=unreadable).begun_with == ()
-    wrong = Begun(old.file, {**old.config, "optimizer": {"lr": "fast"}}, old.origins)
+    wrong = RecordedRun(old.file, {**old.config, "optimizer": {"lr": "fast"}}, old.origins)
     with pytest.raises(Exception, match=r"optimizer\.lr") as caught:
         resolve_run("cpu", begun=wrong)
     assert old.file in str(caught.value)

@@ -3,7 +3,7 @@
 import pytest
 
 from neobert.config import ConfigError, to_dict
-from profiles.begun import Begun
+from profiles.begun import RecordedRun
 from profiles.registry import resolve_run
 
 BEST = ("trainer.metric_for_best_model=eval/loss",)
@@ -46,7 +46,7 @@ def test_the_length_may_be_a_variable(tmp_path):
 def test_a_continued_run_keeps_the_cadence_that_it_began_with():
     first = resolve_run("cpu", (), ("trainer.max_steps=40", *BEST))
     origins = {key: origin._asdict() for key, origin in first.origins.items()}
-    begun = Begun("resolved.json", to_dict(first.config), origins)
+    begun = RecordedRun("resolved.json", to_dict(first.config), origins)
     assert cadence("trainer.max_steps=80", *BEST) == (20, 20)
     assert cadence("trainer.max_steps=80", *BEST, begun=begun) == (10, 10)
 

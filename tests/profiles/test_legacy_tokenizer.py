@@ -4,8 +4,8 @@ from typing import Any
 
 from neobert.config import from_dict, to_dict
 from neobert.config.removed_keys import LEGACY_DEFAULTS
-from neobert.runfiles.continuation import reading_source_text, tokenizer_differences
-from profiles.registry import Begun, resolve_run
+from neobert.runfiles.continuation import tokenizer_differences, with_source_text
+from profiles.registry import RecordedRun, resolve_run
 
 RUN = resolve_run("cpu-demo")
 
@@ -21,7 +21,9 @@ def test_a_run_that_is_resumed_trains_the_tokenizer_that_it_began_with():
     from neobert.data.tokenize.trained import identity_of_trained  # it imports transformers
 
     origins = {key: each._asdict() for key, each in RUN.origins.items() if key not in LEGACY_DEFAULTS}
-    resumed = resolve_run("cpu-demo", begun=Begun("resolved.json", stored_by_an_earlier_version(), origins))
+    resumed = resolve_run(
+        "cpu-demo", begun=RecordedRun("resolved.json", stored_by_an_earlier_version(), origins)
+    )
     assert set(resumed.begun_with) == LEGACY_DEFAULTS.keys()
     # The name of the folder in the cache depends on it, which that version filled.
     assert identity_of_trained(resumed.config.tokenizer) == {"wordpiece": 4096}
@@ -32,9 +34,9 @@ def test_the_text_of_a_run_that_is_continued_has_the_tokenizer_of_that_run():
     from neobert.data.tokenize.trained import identity_of_trained
 
     source = stored_by_an_earlier_version()
-    assert identity_of_trained(reading_source_text(RUN.config, source).tokenizer) == {"wordpiece": 4096}
+    assert identity_of_trained(with_source_text(RUN.config, source).tokenizer) == {"wordpiece": 4096}
     of_today = to_dict(RUN.config)
-    assert reading_source_text(from_dict(source), of_today).tokenizer == RUN.config.tokenizer
+    assert with_source_text(from_dict(source), of_today).tokenizer == RUN.config.tokenizer
     other = tokenizer_differences(source, of_today)
     assert list(map(str, other)) == [
         "tokenizer.lowercase: true in the checkpoint, false in this run",

@@ -73,7 +73,7 @@ def perform(name: str, run: ResolvedRun, folder: Path) -> tuple[dict[str, Any], 
     def hold(_: Any, measured: Path) -> None:
         outside.update(externally_reported_memory(json.loads(measured.read_text(encoding="utf-8")), {}))
 
-    ends = mock.patch.multiple(parent, hang=mock.Mock(side_effect=Enough), hold=hold)
+    ends = mock.patch.multiple(parent, hang_until_killed=mock.Mock(side_effect=Enough), wait_for_parent=hold)
     with global_settings_restored(), suppress(Enough), ends:
         rehearse(name, run.config, folder, Signals())
     return json.loads(out.read_text(encoding="utf-8")), outside

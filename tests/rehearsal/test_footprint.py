@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from neobert.rehearsal.measurements import context_of, own_bytes
+from neobert.rehearsal.measurements import gpu_context_mib, process_gpu_bytes
 
 MIB = 2**20
 DEVICE = torch.device("cuda", 0)
@@ -44,21 +44,21 @@ def driver(monkeypatch):
 
 def test_what_others_take_is_left_out_where_the_driver_tells_it_apart(driver):
     driver((1, 200 * MIB), (os.getpid(), 400 * MIB))
-    assert context_of(DEVICE) == (150, True)
+    assert gpu_context_mib(DEVICE) == (150, True)
 
 
 @pytest.mark.parametrize("processes", [[], [(1, 200 * MIB)], [(os.getpid(), None)]])
 def test_where_the_driver_does_not_say_all_of_the_device_counts(driver, processes):
     driver(*processes)
-    assert context_of(DEVICE) == (350, False)
+    assert gpu_context_mib(DEVICE) == (350, False)
 
 
 def test_a_driver_that_refuses_says_nothing(driver):
     driver(running=refuse)
-    assert own_bytes("GPU-1") is None
+    assert process_gpu_bytes("GPU-1") is None
 
 
 def test_without_bindings_nobody_is_asked(driver, monkeypatch):
     driver((os.getpid(), 400 * MIB))
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert own_bytes("GPU-1") is None
+    assert process_gpu_bytes("GPU-1") is None

@@ -18,9 +18,9 @@ from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
 from neobert.objectives.objective import max_targets
-from neobert.rehearsal.measurements import recording_products, recording_reads, train_eval_overlap
+from neobert.rehearsal.measurements import record_config_reads, record_product_flops, train_eval_overlap
 from neobert.rehearsal.script import rehearsal_values, script_for
-from neobert.rehearsal.trials import adversarial_lengths, full_of_text, with_fewer_targets
+from neobert.rehearsal.trials import adversarial_lengths, fill_with_text, with_fewer_targets
 from neobert.tasks.token_task import with_most_targets
 
 CONFIG = RunConfig()
@@ -84,7 +84,7 @@ def packed(num_tokens: int, slots: int, longest: int) -> Microbatch:
 
 def worst_case(batch: Microbatch, rows: int, capacity: int | None) -> Microbatch:
     objective = SimpleNamespace(capacity=capacity, eval_capacity=None)
-    return with_most_targets(objective, RATES, full_of_text(batch, rows), is_training=True)
+    return with_most_targets(objective, RATES, fill_with_text(batch, rows), is_training=True)
 
 
 @pytest.mark.parametrize(("capacity", "num_targets"), [(64, 64), (None, max_targets(256, 0.2))])
@@ -135,7 +135,7 @@ def test_labels_of_rows_are_thinned_out_as_those_of_tokens(is_score):
 
 
 def test_reads_are_those_of_the_program_alone():
-    with recording_reads() as seen:
+    with record_config_reads() as seen:
         to_dict(CONFIG)
         digest(CONFIG)
         assert replace(CONFIG, "seed", 3) != CONFIG
@@ -151,7 +151,7 @@ def test_reads_are_those_of_the_program_alone():
 
 def test_products_are_counted_by_what_goes_into_them():
     left, right = torch.randn(4, 8), torch.randn(8, 2)
-    with recording_products() as flops:
+    with record_product_flops() as flops:
         left @ right
         with torch.autocast("cpu", dtype=torch.bfloat16):
             left @ right

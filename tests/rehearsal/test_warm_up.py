@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from neobert.rehearsal.script import copy_as_it_is
+from neobert.rehearsal.script import copy_run_in_progress
 from neobert.rehearsal.trials import WorstCase
 from neobert.rehearsal.warm_up import warm_up
 from tests.rehearsal.conftest import global_settings_restored, perform, resolve
@@ -38,7 +38,7 @@ def test_a_copy_is_what_a_crash_would_leave(tmp_path):
     (saved / "model.safetensors").write_bytes(b"weights")
     (saved.parent / "latest").symlink_to("20")
     (tmp_path / "run" / "metrics.jsonl").write_text("{}\n")
-    copy_as_it_is(tmp_path / "run", tmp_path / "resumed")
+    copy_run_in_progress(tmp_path / "run", tmp_path / "resumed")
     with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
         file.write("{}\n")
     resumed = tmp_path / "resumed"

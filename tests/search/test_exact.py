@@ -43,7 +43,7 @@ def test_a_mapped_file_is_searched_without_holding_it(tmp_path, monkeypatch):
     documents = np.random.default_rng(0).standard_normal((250, 3)).astype(np.float32)
     np.save(tmp_path / "rows.npy", documents)
     mapped = np.load(tmp_path / "rows.npy", mmap_mode="c")
-    places = {(start, len(block), block.ctypes.data) for start, block in exact._blocks(mapped)}
+    places = {(start, len(block), block.ctypes.data) for start, block in exact._document_blocks(mapped)}
     assert {place[:2] for place in places} == {(0, 100), (100, 100), (200, 50)}
     assert len({place[2] for place in places}) == 1  # one buffer
     assert (

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
-from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from tests.slurm.cluster import Cluster
 
 RUN = {
@@ -90,7 +90,7 @@ def damage_of(run_dir: Path, last_step: int) -> list[str]:
     steps, root = steps_in(run_dir), run_dir / "checkpoints"
     found = [] if steps == list(range(last_step + 1)) else [f"the steps are {steps}"]
     for step in checkpoint_steps(root):
-        verify(root / str(step))
+        verify_checkpoint(root / str(step))
     if checkpoint_steps(root)[-1:] != [last_step]:
         found.append(f"the last checkpoint is not of step {last_step}")
     return found + [f"{path.name} was left" for path in root.glob(".tmp-*")]

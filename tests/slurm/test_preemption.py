@@ -3,7 +3,7 @@
 import pytest
 
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
-from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from tests.slurm.runs import STEPS_OF_A_PREEMPTION, damage_of, launches_of, preempt_at_random, steps_in
 
 pytestmark = pytest.mark.slurm
@@ -39,7 +39,7 @@ def test_a_save_longer_than_the_grace_time_costs_the_steps_since_the_save_before
         cluster.preempt(job)
         saved = checkpoint_steps(run_dir / "checkpoints")
         assert saved == [10], saved
-        verify(run_dir / "checkpoints" / "10")
+        verify_checkpoint(run_dir / "checkpoints" / "10")
     cluster.until_completed(job)
     assert damage_of(run_dir, 30) == []
     (log,) = (tmp_path / "run.submit").glob("*.log")

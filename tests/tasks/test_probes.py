@@ -28,7 +28,7 @@ from neobert.model.modeling_neobert import NeoBERTForMultipleChoice, NeoBERTForQ
 from neobert.objectives import TokenObjective
 from neobert.objectives.labelled import LabelledObjective
 from neobert.probes.loss import loss_answers
-from neobert.rehearsal.trials import full_of_text
+from neobert.rehearsal.trials import fill_with_text
 from neobert.tasks.classification.task import classifier_answers, with_every_label
 from neobert.tasks.multiple_choice import objective as choices
 from neobert.tasks.multiple_choice.task import choice_answers
@@ -81,7 +81,7 @@ def full_batch(*, is_packed, dtype="int64", num_texts=1) -> Microbatch:
     store = TokenStore(tokens, offsets, LengthStatistics.from_lengths(lengths), columns)
     shape = BatchShape(16, 16, 48, is_packed=True) if is_packed else BatchShape(24, 16, 24, is_packed=False)
     batch = Assembler(shape, LABELS, 0, 0, 64).build(store, np.arange(20 // num_texts), 0, 0, Cursor())
-    return full_of_text(batch, 24)
+    return fill_with_text(batch, 24)
 
 
 def model_config(**settings):

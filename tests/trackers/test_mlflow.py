@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from neobert.config import from_dict, to_dict
-from neobert.trackers.identity import identity_of
+from neobert.trackers.identity import run_identity
 from neobert.trackers.mlflow import DATABASE, MLFLOW
 from neobert.trackers.tracker import TrackedRun
 
@@ -24,7 +24,7 @@ def _no_server(monkeypatch):
 
 def start(run_dir, first_step=0):
     run_dir.mkdir(exist_ok=True)
-    identity = identity_of(run_dir, first_step)
+    identity = run_identity(run_dir, first_step)
     run = TrackedRun(run_dir=run_dir, identity=identity, first_step=first_step, settings=SETTINGS)
     return MLFLOW.start(run)
 

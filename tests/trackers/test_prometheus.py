@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from neobert.config import from_dict, to_dict
 from neobert.trackers.background import close_trackers, open_trackers
-from neobert.trackers.prometheus import PROMETHEUS, exposition, family_of, textfile
+from neobert.trackers.prometheus import PROMETHEUS, format_exposition, metric_family, textfile
 from neobert.trackers.tracker import TrackedRun
 
 SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)\{((?:[a-z_]+="(?:\\[\\n"]|[^\\"\n])*",?)*)\} (\S+)')
@@ -110,7 +110,7 @@ names = st.text(min_size=1, max_size=12).map(lambda text: f"train/{text}")
     st.dictionaries(st.sampled_from(["run", "run_id"]), st.text(), min_size=1),
 )
 def test_any_names_and_labels_give_a_file_that_prometheus_reads(values, labels):
-    text = "".join(f"{line}\n" for line in exposition(values, labels))
+    text = "".join(f"{line}\n" for line in format_exposition(values, labels))
     for _, found in parse(text) if text else ():
         assert {name: text for name, text in found if name != "corpus"} == labels
 
@@ -141,4 +141,4 @@ def test_a_reader_never_sees_a_part_of_the_file(tmp_path):
     ],
 )
 def test_families(name, expected):
-    assert family_of(name) == expected
+    assert metric_family(name) == expected

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from neobert.config import from_dict, replace, to_dict
-from neobert.trackers.table import requested
+from neobert.trackers.table import requested_trackers
 from neobert.trackers.tracker import TrackedRun
 from neobert.trackers.wandb import WANDB
 
@@ -70,7 +70,9 @@ def test_a_resumed_run_is_the_same_run(calls, tmp_path):
 
 def test_the_older_key_still_asks_for_it():
     assert (
-        requested(["jsonl"], with_wandb=True) == requested(["jsonl", "wandb"], with_wandb=False) == ("wandb",)
+        requested_trackers(["jsonl"], with_wandb=True)
+        == requested_trackers(["jsonl", "wandb"], with_wandb=False)
+        == ("wandb",)
     )
-    assert requested(("wandb", "trackio", "wandb"), with_wandb=True) == ("wandb", "trackio")
-    assert requested(["jsonl"], with_wandb=False) == ()
+    assert requested_trackers(("wandb", "trackio", "wandb"), with_wandb=True) == ("wandb", "trackio")
+    assert requested_trackers(["jsonl"], with_wandb=False) == ()

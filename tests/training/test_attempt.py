@@ -36,7 +36,7 @@ def _fingerprint(path: Path) -> Any:
 # Where the later launch begins: the function before which it does, and the call of it.
 MOMENTS = {
     "before a step": (steps, "run_step", 7),
-    "during a save": (publish, "seal", 1),
+    "during a save": (publish, "seal_checkpoint", 1),
     "between the rename and the link": (publish, "_read_back", 1),
     "after an evaluation": (session, "evaluate", 1),
 }

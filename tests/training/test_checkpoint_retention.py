@@ -49,7 +49,7 @@ def test_what_must_stay_stays_and_the_rest_goes(tmp_path, steps, limit, keep_eve
     multiples = {step for step in steps if keep_every and step % keep_every == 0}
     expected = steps if limit == 0 else newest | multiples | ({best, resumed} & steps)
     assert set(folders.checkpoint_steps(root)) == expected
-    assert folders.follow(root, "best") == (None if best is None else (root / str(best)).resolve())
+    assert folders.follow_pointer(root, "best") == (None if best is None else (root / str(best)).resolve())
 
 
 CADENCE, END = 100, 1000
@@ -76,7 +76,7 @@ class Disk:
 
     def starts(self) -> list[int]:
         """The steps that a session may be asked to go on from."""
-        aside = [step for step, _ in folders.set_aside_in(self.root)]
+        aside = [step for step, _ in folders.superseded_checkpoints(self.root)]
         return sorted({*folders.checkpoint_steps(self.root), *aside})
 
     def _write(self, folder: Path) -> None:
@@ -220,12 +220,12 @@ def test_what_only_looks_set_aside_is_somebodys_and_stays(tmp_path, name):
 def test_what_is_in_quarantine_is_kept_and_latest_moves_on(tmp_path):
     for step in (1, 2, 3):
         save(tmp_path, step)
-    rejected = [folders.Rejected(3, "damaged"), folders.Rejected(2, "damaged")]
+    rejected = [folders.RejectedCheckpoint(3, "damaged"), folders.RejectedCheckpoint(2, "damaged")]
     publish.quarantine(tmp_path, rejected, "1")
     assert names(tmp_path) == {"1", ".corrupt-2-0", ".corrupt-3-0", "latest"}
-    assert folders.find(tmp_path, "latest")[1].step == 1
+    assert folders.find_checkpoint(tmp_path, "latest")[1].step == 1
     publish.sweep(tmp_path)
-    assert folders.in_quarantine(tmp_path) == [".corrupt-2-0", ".corrupt-3-0"]
+    assert folders.corrupt_checkpoint_names(tmp_path) == [".corrupt-2-0", ".corrupt-3-0"]
 
 
 def test_a_link_to_a_best_that_is_gone_goes_too(tmp_path):
@@ -235,5 +235,5 @@ def test_a_link_to_a_best_that_is_gone_goes_too(tmp_path):
     retention.tidy(tmp_path, best, None)
     publish.set_aside_after(tmp_path, 1)
     retention.tidy(tmp_path, best, None)
-    assert folders.follow(tmp_path, "best") is None
+    assert folders.follow_pointer(tmp_path, "best") is None
     assert not (tmp_path / "best").is_symlink()

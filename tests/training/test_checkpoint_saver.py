@@ -14,7 +14,7 @@ from torch.distributed.checkpoint.filesystem import FileSystem
 from neobert.errors import ProjectError
 from neobert.export import lazy_weights
 from neobert.runfiles.checkpoint import folders
-from neobert.runfiles.checkpoint.manifest import read_manifest, verify
+from neobert.runfiles.checkpoint.manifest import read_manifest, verify_checkpoint
 from neobert.training.checkpoint import publish
 from neobert.training.checkpoint.save import Saver, _finite_evaluations
 from neobert.training.checkpoint.shards import ShardReader, read_shards, stage, write_shards
@@ -43,8 +43,8 @@ def savers(monkeypatch):
 @pytest.fixture
 def gate(monkeypatch):
     """Hold the writer of every save until the gate is open."""
-    opened, real = threading.Event(), publish.seal
-    monkeypatch.setattr(publish, "seal", lambda *rest: (opened.wait(60), real(*rest)))
+    opened, real = threading.Event(), publish.seal_checkpoint
+    monkeypatch.setattr(publish, "seal_checkpoint", lambda *rest: (opened.wait(60), real(*rest)))
     yield opened
     opened.set()
 
@@ -65,14 +65,16 @@ def test_training_goes_on_while_a_checkpoint_is_written(make_run, run, monkeypat
     seen = {}
 
     def look_and_open(trainer):
-        seen.update(saved=trainer.progress.saved_step, found=folders.find(run_dir / "checkpoints", "auto"))
+        seen.update(
+            saved=trainer.progress.saved_step, found=folders.find_checkpoint(run_dir / "checkpoints", "auto")
+        )
         gate.set()
 
     at_step(monkeypatch, 9, look_and_open)
     assert run(run_dir) == 0
     assert seen == {"saved": None, "found": None}
     assert savers[0].num_saves == 3
-    assert verify(run_dir / "checkpoints" / "5").step == 5
+    assert verify_checkpoint(run_dir / "checkpoints" / "5").step == 5
 
 
 def test_what_is_written_late_is_what_was_there_when_it_was_saved(make_run, run, monkeypatch, gate):
@@ -120,7 +122,7 @@ def failing_saves(monkeypatch):
     """Have the disk refuse so many saves from step 4 on, and somebody ask for a stop at the first of them."""
 
     def fail(count):
-        real, steps = publish.seal, []
+        real, steps = publish.seal_checkpoint, []
 
         def seal(folder, step, *rest):
             if step >= 4 and len(steps) < count:
@@ -130,7 +132,7 @@ def failing_saves(monkeypatch):
                 raise OSError(28, "No space left on device")
             real(folder, step, *rest)
 
-        monkeypatch.setattr(publish, "seal", seal)
+        monkeypatch.setattr(publish, "seal_checkpoint", seal)
         return steps
 
     return fail
@@ -149,7 +151,7 @@ def test_a_stop_after_a_failed_save_saves_once_more(
         assert run(run_dir) == 75
     assert failed
     assert outcome(run_dir)["status"] == "preempted"
-    assert folders.find(run_dir / "checkpoints", "latest")[1].step == outcome(run_dir)["step"]
+    assert folders.find_checkpoint(run_dir / "checkpoints", "latest")[1].step == outcome(run_dir)["step"]
     assert run(run_dir) == 0
     assert exact(run_dir) == uninterrupted
 
@@ -162,7 +164,7 @@ def test_a_stop_whose_second_save_fails_too_has_failed(make_run, run, failing_sa
         run(run_dir)
     assert (error.value.code, outcome(run_dir)["exit_code"]) == ("CKP004", 4)
     assert len(failed) >= 2
-    assert folders.find(run_dir / "checkpoints", "latest")[1].step == 2
+    assert folders.find_checkpoint(run_dir / "checkpoints", "latest")[1].step == 2
 
 
 def test_a_failure_in_training_lets_a_save_in_flight_end(make_run, run, monkeypatch, gate):
@@ -175,22 +177,22 @@ def test_a_failure_in_training_lets_a_save_in_flight_end(make_run, run, monkeypa
     at_step(monkeypatch, 7, fail)
     with pytest.raises(RuntimeError, match="something else"):
         run(run_dir)
-    assert folders.find(run_dir / "checkpoints", "auto")[1].step == 5
+    assert folders.find_checkpoint(run_dir / "checkpoints", "auto")[1].step == 5
 
 
 def test_what_reads_back_differently_is_set_apart_and_said(make_run, run, monkeypatch):
     run_dir = make_run()
-    real = publish.seal
+    real = publish.seal_checkpoint
 
     def sealed_then_lost(folder, step, *rest):
         real(folder, step, *rest)
         if step == 10:
             (folder / "model.safetensors").write_bytes(b"what the disk made of it")
 
-    monkeypatch.setattr(publish, "seal", sealed_then_lost)
+    monkeypatch.setattr(publish, "seal_checkpoint", sealed_then_lost)
     with pytest.raises(ProjectError, match=r"the bytes read back differ: model\.safetensors has"):
         run(run_dir)
-    assert folders.find(run_dir / "checkpoints", "latest")[1].step == 5
+    assert folders.find_checkpoint(run_dir / "checkpoints", "latest")[1].step == 5
     assert (run_dir / "checkpoints" / ".corrupt-10-0").is_dir()
     assert folders.checkpoint_steps(run_dir / "checkpoints") == [5]
 
@@ -200,7 +202,7 @@ def test_a_step_that_was_not_evaluated_is_not_judged(make_run, run):
     run(run_dir)
     root = run_dir / "checkpoints"
     assert [bool(read_manifest(root / step).metrics) for step in ("5", "10", "12")] == [False, False, True]
-    assert folders.follow(root, "best").name == "12"
+    assert folders.follow_pointer(root, "best").name == "12"
 
 
 def test_what_an_evaluation_does_not_say_is_no_verdict():

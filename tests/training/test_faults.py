@@ -40,7 +40,7 @@ def test_a_loss_or_gradient_that_is_no_number_stops_before_the_optimizer(
     assert (ended["status"], ended["exit_code"], ended["step"]) == ("failed", 4, 6)
     assert beats(run_dir)[-1]["phase"] == "failed"
     assert folders.checkpoint_steps(run_dir / "checkpoints") == [5]
-    folders.find(run_dir / "checkpoints", "latest")
+    folders.find_checkpoint(run_dir / "checkpoints", "latest")
 
     report = json.loads((run_dir / "nonfinite_rank0.json").read_text(encoding="utf-8"))
     assert report["step"] == 7
@@ -92,7 +92,7 @@ def test_a_save_that_the_kernel_refuses_leaves_the_old_checkpoints(make_run, run
     assert (error.value.code, error.value.exit_code) == ("CKP004", 4)
     assert "free disk space" in error.value.hint
     assert {path.name for path in (run_dir / "checkpoints").iterdir()} == {"5", "latest"}
-    assert folders.find(run_dir / "checkpoints", "auto")[1].step == 5
+    assert folders.find_checkpoint(run_dir / "checkpoints", "auto")[1].step == 5
     assert outcome(run_dir)["exit_code"] == 4
 
 
@@ -119,7 +119,7 @@ def test_a_disk_that_is_full_once_all_is_saved_costs_the_last_words_and_not_the_
     make_run, run, monkeypatch, caplog, requested, status
 ):
     run_dir = make_run(trainer={"async_save": False})  # no line is written between the save and the stop
-    real_append, real_seal, is_full = JsonlWriter.append, publish.seal, []
+    real_append, real_seal, is_full = JsonlWriter.append, publish.seal_checkpoint, []
 
     def append(self, row):
         if is_full:
@@ -136,10 +136,10 @@ def test_a_disk_that_is_full_once_all_is_saved_costs_the_last_words_and_not_the_
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(JsonlWriter, "append", append)
-    monkeypatch.setattr(publish, "seal", seal)
+    monkeypatch.setattr(publish, "seal_checkpoint", seal)
     monkeypatch.setattr(session, "write_outcome", write_outcome)
     assert run(run_dir) == status[1]
-    saved = folders.find(run_dir / "checkpoints", "latest")[1].step
+    saved = folders.find_checkpoint(run_dir / "checkpoints", "latest")[1].step
     assert (saved == 12) is not requested
     assert "the heartbeat could not be written" in caplog.text
     assert f"outcome.json could not be written ([Errno 28] No space left on device); the run {status[0]}" in (

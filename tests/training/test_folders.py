@@ -13,7 +13,7 @@ import pytest
 
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint import folders, manifest
-from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from neobert.training.checkpoint import publish, retention
 
 NOW = "2026-01-01T00:00:00+00:00"
@@ -51,9 +51,9 @@ def test_a_file_without_a_size_is_hashed_whole():
 
 
 def test_auto_starts_afresh_only_where_nothing_was_ever_saved(tmp_path):
-    assert folders.find(tmp_path / "none", "auto") is None
+    assert folders.find_checkpoint(tmp_path / "none", "auto") is None
     (tmp_path / ".tmp-5-1").mkdir()
-    assert folders.find(tmp_path, "auto") is None
+    assert folders.find_checkpoint(tmp_path, "auto") is None
 
 
 def test_auto_never_starts_afresh_over_what_was_only_set_aside(tmp_path):
@@ -61,11 +61,11 @@ def test_auto_never_starts_afresh_over_what_was_only_set_aside(tmp_path):
     save(tmp_path, 10, 20)
     publish.set_aside_after(tmp_path, 5)
     with pytest.raises(ProjectError, match=r"\.superseded-10-0: set aside; \.superseded-20-0") as error:
-        folders.find(tmp_path, "auto")
+        folders.find_checkpoint(tmp_path, "auto")
     assert error.value.code == "CKP007"
-    assert folders.find(tmp_path, str(tmp_path / ".superseded-20-0"))[1].step == 20
+    assert folders.find_checkpoint(tmp_path, str(tmp_path / ".superseded-20-0"))[1].step == 20
     save(tmp_path, 6)
-    assert folders.find(tmp_path, "auto")[1].step == 6
+    assert folders.find_checkpoint(tmp_path, "auto")[1].step == 6
 
 
 def test_auto_refuses_where_nothing_verifies(tmp_path):
@@ -73,7 +73,7 @@ def test_auto_refuses_where_nothing_verifies(tmp_path):
     (tmp_path / "5" / "empty").unlink()
     (tmp_path / "10" / "empty").unlink()
     with pytest.raises(ProjectError, match=r"10: empty is missing; 5: empty is missing"):
-        folders.find(tmp_path, "auto")
+        folders.find_checkpoint(tmp_path, "auto")
     assert {"5", "10"} <= names(tmp_path)
 
 
@@ -81,7 +81,7 @@ def test_auto_refuses_a_folder_under_another_steps_name(tmp_path):
     save(tmp_path, 5)
     (tmp_path / "5").rename(tmp_path / "7")
     with pytest.raises(ProjectError, match="saved at step 5"):
-        folders.find(tmp_path, "auto")
+        folders.find_checkpoint(tmp_path, "auto")
 
 
 @pytest.mark.parametrize("name", ["0100", "00", "+100", "1_00", "100 ", "١٠٠", "²", "100.bak", "-100"])
@@ -90,12 +90,12 @@ def test_only_a_step_as_it_is_written_names_a_checkpoint(tmp_path, name):
     shutil.copytree(tmp_path / "100", tmp_path / name)
     shutil.rmtree(tmp_path / "100")
     assert folders.checkpoint_steps(tmp_path) == [5]
-    assert folders.find(tmp_path, "auto")[0].name == "5"
+    assert folders.find_checkpoint(tmp_path, "auto")[0].name == "5"
     assert publish.set_aside_after(tmp_path, 5) == []
     save(tmp_path, 110, 120)
     assert retention.retain(tmp_path, 2, 0, frozenset()) == [5]
-    assert verify(tmp_path / name).step == 100
-    assert folders.find(tmp_path, str(tmp_path / name))[1].step == 100
+    assert verify_checkpoint(tmp_path / name).step == 100
+    assert folders.find_checkpoint(tmp_path, str(tmp_path / name))[1].step == 100
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_missing_target_is_named_with_what_is_there(tmp_path, selector, named)
     save(tmp_path, 5)
     (tmp_path / "latest").unlink()
     with pytest.raises(ProjectError, match=named) as error:
-        folders.find(tmp_path, selector.format(root=tmp_path))
+        folders.find_checkpoint(tmp_path, selector.format(root=tmp_path))
     assert error.value.code == "CKP007"
     assert "auto" in error.value.hint
 
@@ -117,7 +117,7 @@ def test_latest_is_a_text_file_where_symlinks_do_not_work(tmp_path, monkeypatch)
     monkeypatch.setattr(Path, "symlink_to", refuse)
     save(tmp_path, 5, 10)
     assert (tmp_path / "latest").read_text(encoding="utf-8") == "10\n"
-    assert folders.find(tmp_path, "latest")[0] == tmp_path / "10"
+    assert folders.find_checkpoint(tmp_path, "latest")[0] == tmp_path / "10"
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe"])
@@ -126,20 +126,20 @@ def test_a_pointer_that_a_power_cut_emptied_points_nowhere(tmp_path, content):
     (tmp_path / "latest").unlink()
     (tmp_path / "latest").write_bytes(content)
     with pytest.raises(ProjectError) as error:
-        folders.find(tmp_path, "latest")
+        folders.find_checkpoint(tmp_path, "latest")
     assert error.value.code == "CKP007"
-    assert folders.latest(tmp_path) != tmp_path
+    assert folders.latest_checkpoint(tmp_path) != tmp_path
     save(tmp_path, 10)
-    assert folders.find(tmp_path, "latest")[1].step == 10
+    assert folders.find_checkpoint(tmp_path, "latest")[1].step == 10
 
 
 def test_a_copy_that_followed_the_links_takes_checkpoints(tmp_path, caplog):
     save(tmp_path / "a", 5, 10)
     shutil.copytree(tmp_path / "a", tmp_path / "b")  # `latest` is a folder now
     assert not (tmp_path / "b" / "latest").is_symlink()
-    assert folders.find(tmp_path / "b", "latest")[1].step == 10
+    assert folders.find_checkpoint(tmp_path / "b", "latest")[1].step == 10
     save(tmp_path / "b", 15)
-    assert folders.find(tmp_path / "b", "latest")[1].step == 15
+    assert folders.find_checkpoint(tmp_path / "b", "latest")[1].step == 15
     assert names(tmp_path / "b") == {"5", "10", "15", "latest", ".copy-latest-0"}
     assert "renamed it to .copy-latest-0" in caplog.text
 
@@ -151,7 +151,7 @@ def test_a_checkpoint_that_verified_is_one_whether_a_pointer_can_be_moved_or_not
     monkeypatch.setattr(Path, "symlink_to", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     save(tmp_path, 10)
-    assert folders.find(tmp_path, "auto")[1].step == 10
+    assert folders.find_checkpoint(tmp_path, "auto")[1].step == 10
     assert "checkpoint 10 is complete, but the link latest" in caplog.text
 
 
@@ -166,7 +166,7 @@ def test_auto_passes_by_what_the_file_system_cannot_read(tmp_path, monkeypatch, 
         return real(path, **how)
 
     monkeypatch.setattr(Path, "stat", stat_of)
-    found, (rejected,) = folders.search(tmp_path, "auto")
+    found, (rejected,) = folders.find_checkpoint_and_rejected(tmp_path, "auto")
     assert found[1].step == 5
     assert f"model.safetensors cannot be read: [Errno {number}]" in rejected.reason
 
@@ -184,7 +184,7 @@ def test_what_this_user_may_not_read_is_refused_and_not_passed_by(tmp_path, monk
 
     monkeypatch.setattr(io, "open", opening)
     with pytest.raises(ProjectError, match="this user has no read permission for this file") as error:
-        folders.search(tmp_path, "auto" if selector == "auto" else str(tmp_path / "10"))
+        folders.find_checkpoint_and_rejected(tmp_path, "auto" if selector == "auto" else str(tmp_path / "10"))
     assert error.value.place == str(closed)
     assert names(tmp_path) == {"5", "10", "latest"}
 
@@ -212,7 +212,7 @@ def test_a_file_system_that_syncs_no_folders_takes_checkpoints_and_says_so_once(
 ):
     refuse_syncs(monkeypatch, number, of_folders=True)
     save(tmp_path, 5, 10)
-    assert folders.find(tmp_path, "latest")[1].step == 10
+    assert folders.find_checkpoint(tmp_path, "latest")[1].step == 10
     assert caplog.text.count("does not sync folders") == 1
 
 
@@ -231,14 +231,14 @@ def test_what_is_not_durable_is_no_checkpoint(tmp_path, monkeypatch, number, of_
     refuse_syncs(monkeypatch, number, of_folders=of_folders)
     with pytest.raises(ProjectError, match=os.strerror(number)):
         save(tmp_path, 10)
-    assert folders.find(tmp_path, "auto")[1].step == 5
+    assert folders.find_checkpoint(tmp_path, "auto")[1].step == 5
 
 
 def test_what_lies_ahead_is_set_aside_and_never_deleted(tmp_path):
     save(tmp_path, 5, 10, 15)
     assert publish.set_aside_after(tmp_path, 5) == [10, 15]
     assert names(tmp_path) == {"5", "latest", ".superseded-10-0", ".superseded-15-0"}
-    assert folders.find(tmp_path, "latest")[1].step == 5
+    assert folders.find_checkpoint(tmp_path, "latest")[1].step == 5
     save(tmp_path, 10)
     publish.set_aside_after(tmp_path, 5)
     assert ".superseded-10-1" in names(tmp_path)
@@ -249,19 +249,19 @@ def test_what_lies_ahead_is_set_aside_and_never_deleted(tmp_path):
 def test_a_kill_at_any_point_of_a_save_costs_that_save_at_most(tmp_path):
     points = killed_save(tmp_path / "whole", 255)
     assert points >= 10
-    assert verify(tmp_path / "whole" / "10")
+    assert verify_checkpoint(tmp_path / "whole" / "10")
     for deadline in range(points):
         root = tmp_path / str(deadline)
         save(root, 5)
         assert killed_save(root, deadline) == -signal.SIGKILL
-        assert folders.find(root, "auto")[1].step in (5, 10)
-        assert folders.find(root, "latest")[1].step in (5, 10)
-        resumed = folders.find(root, "auto")[1].step
+        assert folders.find_checkpoint(root, "auto")[1].step in (5, 10)
+        assert folders.find_checkpoint(root, "latest")[1].step in (5, 10)
+        resumed = folders.find_checkpoint(root, "auto")[1].step
         publish.sweep(root)
         publish.set_aside_after(root, resumed)
-        assert folders.find(root, "latest")[1].step == resumed
+        assert folders.find_checkpoint(root, "latest")[1].step == resumed
         save(root, 15)
-        assert folders.find(root, "auto")[1].step == 15
+        assert folders.find_checkpoint(root, "auto")[1].step == 15
         assert names(root) <= {"5", "10", "15", "latest"}, deadline
 
 

@@ -66,6 +66,6 @@ def test_going_on_is_progress_in_the_same_phase(phases):
 
 def test_time_for_three_saves_is_kept(phases):
     assert phases.stopping_s() == LEADS * UNSEEN_SAVE_S
-    phases.learn(SAVE, 2.0)
-    phases.learn(STEP, 0.5)
+    phases.record_duration(SAVE, 2.0)
+    phases.record_duration(STEP, 0.5)
     assert phases.stopping_s() == LEADS * 2.5

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from neobert.config import from_dict
 from neobert.errors import ProjectError
-from neobert.runfiles.checkpoint.manifest import FILE_NAME, seal
+from neobert.runfiles.checkpoint.manifest import FILE_NAME, seal_checkpoint
 from neobert.runfiles.checkpoint.state import CONFIG, STATE_DIR
 from neobert.training.checkpoint.content import OPTIMIZER_FILE
 from neobert.training.loop.assembly import choose_start
@@ -51,7 +51,7 @@ def old_run(killed: Path, make_run: Callable[..., Path]) -> Callable[..., Path]:
         path.write_text(json.dumps({**saved, **{k: saved[k] | v for k, v in sections.items()}}), "utf-8")
         change(folder)
         (folder / FILE_NAME).unlink()
-        seal(folder, 5, "0" * 64, "2026-01-01T00:00:00+00:00")
+        seal_checkpoint(folder, 5, "0" * 64, "2026-01-01T00:00:00+00:00")
         return run_dir
 
     return copy

@@ -17,7 +17,7 @@ from neobert.data.batches.streams import TrainStream
 from neobert.data.sources import text_files
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint import folders
-from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from neobert.training.checkpoint import publish, retention
 from neobert.training.loop import session, steps
 from neobert.training.loop import task as built_task
@@ -59,7 +59,7 @@ EVALUATION = (steps, "_next")
 BACKWARD = (steps, "accumulate")
 UPDATE = (steps, "update")
 SAVE = (built_task, "write_hf_folder")
-PUBLISH = (publish, "seal")
+PUBLISH = (publish, "seal_checkpoint")
 LATEST = (publish, "point")
 
 
@@ -93,7 +93,7 @@ def test_a_stop_at_work_ends_at_the_next_boundary(
     run_dir = make_run()
     assert struck_run(run_dir, *place, number, terminate) == 75
     ended = outcome(run_dir)["step"]
-    assert folders.find(run_dir / "checkpoints", "auto")[1].step == ended
+    assert folders.find_checkpoint(run_dir / "checkpoints", "auto")[1].step == ended
     assert run(run_dir) == 0
     assert exact(run_dir) == uninterrupted
 
@@ -163,12 +163,12 @@ def test_a_checkpoint_that_a_stop_left_unjudged_is_judged_by_the_next_session(
     run_dir = make_run(trainer={**trainer, "save_total_limit": 2})
     root = run_dir / "checkpoints"
     assert struck_run(run_dir, *EVALUATION, number, terminate) == 75
-    assert folders.find(root, "auto")[1].step == step
-    assert folders.find(root, "auto")[1].metrics == {}
+    assert folders.find_checkpoint(root, "auto")[1].step == step
+    assert folders.find_checkpoint(root, "auto")[1].metrics == {}
     assert run(run_dir) == 0
     reported = {line["step"]: line["eval/loss"] for line in metrics(run_dir) if "eval/loss" in line}
-    assert verify(root / str(step)).metrics["eval/loss"] == reported[step]
-    assert folders.follow(root, "best").name == str(step)
+    assert verify_checkpoint(root / str(step)).metrics["eval/loss"] == reported[step]
+    assert folders.follow_pointer(root, "best").name == str(step)
     assert step in folders.checkpoint_steps(root)
 
 
@@ -185,7 +185,7 @@ def test_a_verdict_that_does_not_fit_on_the_disk_costs_no_checkpoint(tmp_path, m
     retention.judge(tmp_path, TrainerConfig(), 5, {"eval/loss": 1.0})
     assert "metrics were not added to checkpoint 5" in caplog.text
     assert sorted((tmp_path / "5").iterdir()) == before
-    assert verify(tmp_path / "5").metrics == {}
+    assert verify_checkpoint(tmp_path / "5").metrics == {}
 
 
 def test_a_kill_on_the_way_back_leaves_no_checkpoint_without_its_history(
@@ -193,7 +193,7 @@ def test_a_kill_on_the_way_back_leaves_no_checkpoint_without_its_history(
 ):
     run_dir = make_run("source", trainer={"resume_from_checkpoint": str(source / "checkpoints" / "5")})
     assert struck_run(run_dir, session, "set_aside_after", 0, kill) is None
-    newest = folders.find(run_dir / "checkpoints", "auto")[1].step
+    newest = folders.find_checkpoint(run_dir / "checkpoints", "auto")[1].step
     assert metrics(run_dir)[-1]["step"] == newest == 12
 
 
@@ -222,8 +222,8 @@ def test_what_was_set_aside_is_gone_on_from_and_has_its_place_again(source, make
     assert folders.checkpoint_steps(root) == [5]
     make_run("source", trainer={"resume_from_checkpoint": str(root / ".superseded-12-0")})
     assert run(run_dir) == 0
-    assert folders.find(root, "auto")[1].step == 12
-    assert folders.find(root, "latest")[0].name == "12"
+    assert folders.find_checkpoint(root, "auto")[1].step == 12
+    assert folders.find_checkpoint(root, "latest")[0].name == "12"
 
 
 def test_a_checkpoint_of_another_directory_is_gone_on_from(make_run, run, struck_run, exact, uninterrupted):
@@ -307,7 +307,7 @@ def test_a_killed_run_on_two_corpora_resumes_to_the_same_losses(
     assert struck_run(killed, *STEP, 8, kill) is None
     assert run(killed) == 0
     assert exact(killed) == exact(whole)
-    assert folders.find(killed / "checkpoints", "auto")[1].step == 12
+    assert folders.find_checkpoint(killed / "checkpoints", "auto")[1].step == 12
     names = [f"data/share/text.jsonl {number}" for number in (1, 2)]
     drawn = [[line[name] for name in names] for line in metrics(killed) if "train/loss" in line]
     assert drawn == [[line[name] for name in names] for line in metrics(whole) if "train/loss" in line]

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from neobert.errors import ProjectError
 from neobert.receipt import read_receipt, write_receipt
 from neobert.runfiles.checkpoint import folders
-from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from neobert.runfiles.phases import STOP_BY_ENV
 
 TRAIN_FIELDS = [
@@ -141,7 +141,7 @@ def test_every_heartbeat_of_an_unguarded_run_says_why(make_run, run, beats):
 
 def test_a_checkpoint_holds_weights_and_state_without_collisions(finished):
     folder = finished / "checkpoints" / "12"
-    assert verify(folder).step == 12
+    assert verify_checkpoint(folder).step == 12
     assert {"model.safetensors", "config.json", "modeling_neobert.py", "tokenizer.json"} <= names(folder)
     assert names(folder / "trainer_state") == {
         "optimizer.safetensors",
@@ -316,7 +316,7 @@ def test_a_job_that_is_about_to_end_leaves_a_checkpoint(
     assert run(run_dir) == 75
     ended = outcome(run_dir)
     assert (ended["status"], ended["exit_code"]) == ("preempted", 75)
-    assert folders.find(run_dir / "checkpoints", "auto")[1].step == ended["step"]
+    assert folders.find_checkpoint(run_dir / "checkpoints", "auto")[1].step == ended["step"]
     monkeypatch.setenv(STOP_BY_ENV, str(time.time() + 3600))
     assert run(run_dir) == 0
     assert exact(run_dir) == uninterrupted

@@ -195,7 +195,7 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
 
 def _hint_without_auto(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) -> str:
-    """Return the hint for a kernel that cannot run where the kernels of `auto` cannot either."""
+    """Return the hint for a kernel that cannot run, if no kernel of `auto` can run either."""
     if recipe_of(run.config).is_fp32:
         return "set trainer.mixed_precision to bf16"
     return install_command(kernel, facts) or "use a GPU with compute capability 8.0 or later"

@@ -19,7 +19,8 @@ from validators.tasks import predicts_text_tokens
 COMPUTE_OPTIMAL_TOKENS = 20
 MIN_TOKENS = COMPUTE_OPTIMAL_TOKENS / 2
 FEWEST_TARGETS = 1000
-"""The loss of single tokens has a standard deviation of about 2.5 nats: the error of 1,000 is 0.08."""
+"""Fewest targets of an evaluation. The loss of one token has a standard deviation of about 2.5 nats, so
+the mean of 1,000 has a standard error of 0.08."""
 
 
 @rule("BUD001", "budget-out-of-band", tasks=predicts_text_tokens, severity=Severity.FAIL, level=Level.STATIC)
@@ -144,7 +145,7 @@ def _matching_values(run: ResolvedRun, declared: int, actual: int) -> str:
 
 
 MAX_TIME, ALL_TIME = 0.2, 1.0
-"""Shares of the training time between two evaluations."""
+"""Limits on an evaluation's duration, as shares of the training time between two evaluations."""
 
 
 @rule(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RESUME, CONTINUE = "trainer.resume_from_checkpoint", "trainer.continue_from"
 SOURCE_TEXT = "trainer.eval_source_text"
 NOT_BY_THE_USER = ("default", "profile", "run")
-"""Origins of values: `run` are those that the run began with."""
+"""Origins of values that the user did not set; `run`: recorded when the run began."""
 
 
 def why_not_resumed(run: ResolvedRun, plan: Plan) -> str:

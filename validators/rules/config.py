@@ -25,7 +25,7 @@ loader_rule = partial(
 
 
 class DurationLimit(NamedTuple):
-    """Longest duration of a run with a kind of profile, and the kinds of profiles for longer runs."""
+    """Maximum duration of a run by kind of profile, and the kinds of profiles for longer runs."""
 
     time: int
     unit: str

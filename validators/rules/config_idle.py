@@ -127,7 +127,7 @@ def _unmatched_filters(config: RunConfig, plan: Plan) -> Violations:
 
 
 def _unused_block_selection(config: RunConfig, plan: Plan) -> Violations:
-    """Yield native sparse attention that selects nothing; the profile that a run shortens sets its blocks."""
+    """Yield a violation if native sparse attention selects every block, so that attention is dense."""
     selected, longest = plan.shape.attention.selected, longest_row(config)
     if selected is not None and longest <= (reach := selected.counts * selected.size):
         reason = f"a row of {longest:,} tokens has at most {selected.counts} blocks of {selected.size} tokens"
@@ -136,7 +136,7 @@ def _unused_block_selection(config: RunConfig, plan: Plan) -> Violations:
 
 
 def _is_from_shipped_profile(run: ResolvedRun, path: str) -> bool:
-    """Return whether the user did not write the key: a run that turns packing off needs no other edit."""
+    """Return whether the value comes from a shipped profile, so that the user need not edit the key."""
     origin, own = run.origin(path), run.profile is not None and run.source_file == run.profile.files[0]
     return not own and (origin.kind == "run" or (origin.kind == "profile" and is_shipped(origin.file)))
 

@@ -20,7 +20,7 @@ from validators.rule import Violations, require_group, rule
 from validators.tasks import masks_tokens
 
 MIN_MASKED, MAX_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
-"""Shares of the tokens. Published encoders predict 15 % to 40 %."""
+"""Usual limits on the share of masked tokens. Published encoders predict 15 % to 40 %."""
 
 
 @rule("DAT001", "missing-data", severity=Severity.FAIL, level=Level.HOST, needs=("data",))

@@ -21,7 +21,7 @@ from validators.tasks import predicts_text_tokens
 
 MAX_HELD_OUT = 0.5
 MAX_SHARED = 0.05
-"""Share of the evaluation's tokens: web text repeats licences and boilerplate verbatim."""
+"""Allowed share of evaluation tokens in training documents: web text repeats licences and boilerplate."""
 
 HARMLESS_EPOCHS, SAME_TOKENS_EPOCHS, EPOCH_LIMIT = 4.0, 8.0, 40.0
 """Passes that are worth nearly as much as new text; twice as many, for a decoder, which gets the same tokens
@@ -270,7 +270,7 @@ def _too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _max_epochs_allowed(run: ResolvedRun) -> float:
-    """Return the passes above which a text is memorized; a decoder gets the same tokens in each."""
+    """Return the number of epochs above which a text is memorized; decoders see the same tokens in each."""
     spec = spec_of(run.config)
     return SAME_TOKENS_EPOCHS if predicts_text_tokens(spec) and spec.predicts == "next" else EPOCH_LIMIT
 
@@ -334,7 +334,7 @@ def _memorized_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _fewer_epochs_hint(run: ResolvedRun, plan: Plan, epochs: float, first_step: int) -> str:
-    """Return the hint with which the steps from `first_step` read the text `HARMLESS_EPOCHS` times."""
+    """Return the hint that limits the remaining steps to `HARMLESS_EPOCHS` epochs."""
     key, value = limiting_key(run, plan), f"{HARMLESS_EPOCHS:g}"
     if key != MAX_EPOCHS:
         steps = (plan.max_steps.value - first_step) * HARMLESS_EPOCHS / epochs

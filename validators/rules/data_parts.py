@@ -9,9 +9,9 @@ from neobert.plurals import counted
 from neobert.runfiles.part_faults import (
     ONE_RUN_FILE,
     UNFINISHED,
-    finish,
+    describe_missing_parts,
     join_command,
-    missing_text,
+    missing_parts_hint,
 )
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -51,8 +51,8 @@ def _unfinished_parts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         return
     folder = run.config.dataset.cache_dir or "DIR"
     if data.missing_parts:
-        message = f"{folder}: {missing_text(data.missing_parts)}"
-        yield Violation("dataset.cache_dir", message, finish(data.missing_parts, Path(folder)))
+        message = f"{folder}: {describe_missing_parts(data.missing_parts)}"
+        yield Violation("dataset.cache_dir", message, missing_parts_hint(data.missing_parts, Path(folder)))
     else:
         message = f"{folder} holds {counted(data.unjoined_parts, 'part')} of a text, not joined"
         yield Violation("dataset.cache_dir", message, f"run {join_command(Path(folder))}")

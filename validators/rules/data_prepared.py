@@ -281,7 +281,7 @@ def _keep_text_hint(run: ResolvedRun, plan: Plan) -> str:
 
 
 def longer_rows_hint(run: ResolvedRun, plan: Plan) -> str:
-    """Return the hint for texts that are cut: longer rows, or weights that were trained on such rows."""
+    """Return the hint for truncated texts: longer rows, or weights that were trained on longer rows."""
     most = plan.shape.max_positions
     if not named_weights(run.config)[0] or plan.max_length.value < most:
         return "raise dataset.max_seq_length"
@@ -289,7 +289,7 @@ def longer_rows_hint(run: ResolvedRun, plan: Plan) -> str:
 
 
 def _describe_median_length(prepared: PreparedFacts) -> str:
-    """Return a text with the upper bound of the median document length."""
+    """Describe the median document length by its upper bound."""
     total, seen = sum(count for _, count in prepared.histogram), 0
     for longest, count in prepared.histogram:
         seen += count
@@ -355,7 +355,7 @@ def _target_faults(prepared: PreparedFacts) -> Iterator[str]:
 
 
 def foreign_ids(counts: Mapping[str, int]) -> Violations:
-    """Judge the counts of documents of token ids, which are empty for text."""
+    """Yield violations for data given as token ids, if documents were tokenized differently."""
     if not counts:
         return
     total, returned, marked = counts["documents"], counts["returned"], counts["marked"]

@@ -142,7 +142,7 @@ def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> V
 
 
 def _reason_texts_are_split(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why a text may fill several rows, after that why the text is not local."""
+    """Return the reason why the number of texts cannot be compared with rows: remote or split texts."""
     is_split = run.config.dataset.long_documents == "split" and not spec_of(run.config).labels_texts
     return _has_no_files(run, plan) or ("long texts are split into several rows" if is_split else "")
 
@@ -236,7 +236,7 @@ def words_altered_by_the_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -
 
 
 def _keep_words_hint(run: ResolvedRun, key: str) -> str:
-    """Return the hint for words that the tokenizer changes; `key` is that of a tokenizer to train."""
+    """Return the hint for words that the tokenizer changes; `key` is the setting of a tokenizer to train."""
     tokenizer = run.config.tokenizer
     if tokenizer.path is None and tokenizer.name is None:
         return f"set tokenizer.{key} to false"

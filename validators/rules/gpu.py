@@ -97,7 +97,7 @@ def mismatches(gpu: GpuFacts, requires: Requirements) -> Iterator[str]:
 
 
 def _is_model(name: str, model: str) -> bool:
-    """Return whether a GPU name is of a model, by the table of GPUs, or by name if it is not in the table."""
+    """Return whether a GPU is of a model, by the table of GPUs, or by its name if not in the table."""
     try:
         return find_card(name) == find_card(model)
     except ProjectError:
@@ -289,7 +289,7 @@ def _recent_device_error(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
 
 def _parse_pci_address(address: str) -> tuple[int, ...]:
-    """Return domain, bus and device as numbers: the log has 0000:3b:00, the driver 00000000:3B:00.0."""
+    """Parse domain, bus and device: the kernel log has 0000:3b:00, the driver 00000000:3B:00.0."""
     return tuple(int(part, 16) for part in address.partition(".")[0].split(":"))
 
 

@@ -13,7 +13,7 @@ from neobert.plan import Plan
 from neobert.plurals import counted
 from neobert.precision.libraries import conversions_of
 from neobert.precision.library import Conversion
-from neobert.trackers.table import TRACKERS, requested
+from neobert.trackers.table import TRACKERS, requested_trackers
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -211,7 +211,7 @@ def _has_no_tracker(run: ResolvedRun, plan: Plan) -> str:
 
 
 def _requested_trackers(run: ResolvedRun) -> tuple[str, ...]:
-    return requested(run.config.trackers, with_wandb=run.config.wandb.enabled)
+    return requested_trackers(run.config.trackers, with_wandb=run.config.wandb.enabled)
 
 
 @rule(

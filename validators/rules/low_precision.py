@@ -1,4 +1,4 @@
-"""Rules of matrix products below bf16: where they run, their libraries, and whether they gain anything."""
+"""Low-precision rules: supported runs, libraries, sizes and speed of recipes below bf16."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from validators.rule import CannotTellError, Violations, rehearsal_rule, require
 LENGTH = "dataset.max_seq_length"
 
 MAX_TIME = 0.97
-"""Of a step in bf16: below it, the gain is within the noise of a measurement."""
+"""Maximum step time relative to bf16; a smaller gain is within measurement noise."""
 MAX_LOSS_CHANGE = 0.01
-"""Relative. float8_rowwise changed the loss of 245M parameters by 0.06 %, of 1.3 billion by 0.16 %."""
+"""Maximum relative change of the loss. float8_rowwise: 0.06 % at 245M parameters, 0.16 % at 1.3 billion."""
 
 
 def reason_low_precision_is_off(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why rules of low precision do not apply; empty if they do."""
+    """Return the reason why low-precision rules do not apply; empty if they apply."""
     return "" if conversions_of(run.config) else "no section of low precision is enabled"
 
 
 def enabled_conversion(run: ResolvedRun) -> Conversion:
-    """Return the library that a run enables; rules that call this apply to no other run."""
+    """Return the conversion that a run enables; called only by rules that require one."""
     return conversions_of(run.config)[0]
 
 
 def has_no_gpu_recipe(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why rules of what a GPU computes do not apply; empty if they do."""
+    """Return the reason why rules about GPU recipes do not apply; empty if they apply."""
     if off := reason_low_precision_is_off(run, plan):
         return off
     conversion = enabled_conversion(run)
@@ -226,7 +226,7 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
 
 
 def _keys_of_uneven_widths(shape: ModelShape, multiple: int) -> str:
-    """Return the keys of the widths that are not divisible; SwiGLU's is not the value of its key."""
+    """Return the keys of widths that are not divisible by `multiple`, for a hint."""
     wide = f"model.intermediate_size (the feed-forward is {shape.feed_forward_width} wide)"
     widths = {"model.hidden_size": shape.hidden_size, wide: shape.feed_forward_width}
     return " and ".join(key for key, width in widths.items() if width % multiple) or "the heads of attention"

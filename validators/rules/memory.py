@@ -56,7 +56,7 @@ def is_too_large(plan: Plan) -> bool:
 
 
 def _shard_over_ranks(config: RunConfig, ranks: int) -> RunConfig:
-    """Return the config with its model sharded over `ranks` processes, freed as the plan chooses."""
+    """Return the config with the model sharded over `ranks` processes."""
     sharing = replace(config.distributed, mode="fsdp2", replicas=1, reshard_after_forward=None)
     if ranks != num_processes(config):
         sharing = replace(sharing, nproc_per_node=ranks, nnodes=1)
@@ -64,7 +64,7 @@ def _shard_over_ranks(config: RunConfig, ranks: int) -> RunConfig:
 
 
 def _sharding_hint(config: RunConfig, sharded: RunConfig) -> str:
-    """Return the edits that lead from a config to the same one with a sharded model."""
+    """Return the hint with the edits that shard the model."""
     before, after = config.distributed, sharded.distributed
     edits = []
     if before.mode != after.mode:
@@ -153,7 +153,7 @@ def _too_large_violation(run: ResolvedRun, plan: Plan, device_mib: float) -> Vio
 
 
 def _memory_hint(run: ResolvedRun, plan: Plan) -> str:
-    """Return the hint, with only those changes that are predicted to fit."""
+    """Return the hint, listing only changes that are predicted to fit."""
     trainer, (blocks, _) = run.config.trainer, requested_kernels(run.config)
     smallest = replace(run.config, trainer=replace(trainer, per_device_train_batch_size=1))
     recomputed = replace(run.config, trainer=replace(trainer, gradient_checkpointing=True))

@@ -64,7 +64,7 @@ class _ProbeVerdict:
 def _judge_probes(
     plan: Plan, facts: Facts, names: tuple[ProbeName, ...], kinds: tuple[AnswerKind, ...] = ()
 ) -> _ProbeVerdict:
-    """Judge the probes `names` of each path, or the answers of these kinds for a model without paths."""
+    """Judge the named probes of each path, or the answers of these kinds for a model without paths."""
     judged, numerics = _ProbeVerdict(), require_group(facts.numerics)
     paths = numerics.paths
     if numerics.attention:
@@ -298,7 +298,7 @@ def _does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _initial_loss_tolerance(task: TaskSpec, uniform: float) -> float:
-    """Return the limit on the distance of the initial loss from that of equal logits.
+    """Return the allowed distance in nats between the initial loss and the loss of equal logits.
 
     transformers draws the weights of some heads so that logits have unit scale. In a new model they are
     nearly the same for every text, which moves the loss of a few classes by up to about 1 either way.

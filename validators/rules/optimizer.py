@@ -21,7 +21,7 @@ from validators.rules.weights import why_no_weights
 from validators.tasks import has_labels, predicts_text_tokens, trains_on_conversations
 
 SMALLEST_STEP, LARGEST_STEP = 0.0025, 0.25
-"""Shares of a weight's initial size that one update at the peak rate may change: below the first, a fresh run
+"""Limits on one update at the peak rate, as shares of a weight's initial size: below the first, a new run
 makes no progress in its warm-up; above the second, four steps replace the weights."""
 MATCHED_RMS = 0.2
 """RMS of an update at rate 1 with `match_rms_adamw`."""
@@ -42,7 +42,7 @@ CONTINUED, CONTINUED_TOKENS = (5e-5 * 768 * sqrt(2048 / 192), 5e-4 * 768), 2048 
 and domains with RoBERTa (arXiv:2004.10964). The best rate grows with their root (arXiv:2205.10287)."""
 
 MIN_SHARE, HOPELESS_SHARE = 0.5, 0.1
-"""Of the learning rate: Adam's mean step."""
+"""Minimum mean step of Adam, as a share of the learning rate."""
 USUAL_NORM = 1.0
 """Norm of the global gradient in a healthy run; a clip above it is rarely active and bounds nothing."""
 USUAL_EPSILON = OptimizerConfig().eps
@@ -53,7 +53,7 @@ MAX_ERASED, RUINOUS = 0.005, 0.05
 square root of twice that: by 0.1 and by 0.32 of its length."""
 
 MAX_PULL, OVERWHELMING_PULL = 0.1, 1.0
-"""Gradient of the z-loss by a logit, 2 z logsumexp softmax, over that of the cross-entropy, softmax."""
+"""Maximum ratio of logit gradients: 2 z logsumexp softmax of the z-loss to softmax of the cross-entropy."""
 
 
 @rule("OPT001", "swapped-betas", severity=Severity.WARN, level=Level.STATIC)
@@ -149,7 +149,7 @@ def _update_rms(optimizer: OptimizerConfig, hidden: int) -> float:
 
 
 def _recipe_rate(optimizer: OptimizerConfig, hidden: int) -> float:
-    """Return the rate with which an update has the size of the recipe's."""
+    """Return the learning rate at which an update has the size of the recipe's updates."""
     matched = RECIPE_RATE_TINY if hidden <= TINY_WIDTH else RECIPE_RATE
     return matched * MATCHED_RMS / _update_rms(optimizer, hidden)
 

@@ -189,10 +189,10 @@ def plugin_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
       loss: losses.py:focal
     ```
     """
-    from neobert.plugins.kinds import requested  # few runs have plug-ins
+    from neobert.plugins.kinds import requested_plugins  # few runs have plug-ins
 
     config, head = run.config, spec_of(run.config).auto_class
-    for each in requested(config.plugins):
+    for each in requested_plugins(config.plugins):
         if head not in HEADS.get(each.kind.name, (head,)):
             message = f"{each.key} is not called by task {config.task}"
             yield Violation(each.key, message, f"remove {each.key}, or set another task")

@@ -14,11 +14,11 @@ from validators.rule import Violations, rule
 LONGEST_WARMUP = 0.5
 USUAL_WARMUP_PERCENT = 5
 MAX_AT_FLOOR, MAX_AT_ZERO = 0.1, 0.01
-"""Shares of the run's steps."""
+"""Limits on the steps after the decay, at a floor above zero and at zero, as shares of all steps."""
 HIGHEST_FLOOR = 0.1
-"""Share of the peak: the floor of most published recipes."""
+"""Highest usual minimum learning rate, as a share of the peak, in published recipes."""
 ZERO_FLOOR = 1e-3
-"""Share of the peak. Below it, a step has no visible effect on the loss."""
+"""Share of the peak learning rate below which steps have no visible effect on the loss."""
 
 USUAL_PIECES_PERCENT = 25
 """Steps with pieces of documents: the share that was measured."""

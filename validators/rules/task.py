@@ -27,7 +27,7 @@ FOR_RARE_CLASSES = ("eval/mcc", "eval/f1", "eval/loss")
 ONE_SIDED = 0.9
 
 MAX_SCALE = 64
-"""Factor on the product; published adapters have 1 to 16."""
+"""Maximum scale alpha / r of an adapter; published adapters have 1 to 16."""
 
 
 @rule("TSK002", "metric-of-another-task", severity=Severity.FAIL, level=Level.STATIC)
@@ -69,7 +69,7 @@ def metric_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
 
 
 def _tasks_with(metric: str, task: str) -> str:
-    """Return the end of a hint, about other tasks that report a metric; empty without one."""
+    """Return the end of a hint that names other tasks with this metric; empty if there are none."""
     others = [spec for name, spec in SPECS.items() if name != task]
     tasks = [spec.name for spec in others if metric in [each.name for each in spec.metrics]]
     return f"; {metric} is a metric of task {' or '.join(tasks)}" if tasks else ""

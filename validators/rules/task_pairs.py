@@ -29,7 +29,7 @@ MAX_WEIGHT = 10.0
 
 
 def require_pair_counts(facts: Facts) -> dict[str, float]:
-    """Return the counts of pairs. Raises CannotTellError for facts from a version that did not count them."""
+    """Return the counts of pairs. Raises CannotTellError for facts of a version that did not count them."""
     counts = require_prepared(facts).pairs
     if not counts:
         raise CannotTellError("the pairs of a step were not counted")

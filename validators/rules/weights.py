@@ -252,7 +252,7 @@ def _weights_folder(weights: str) -> PurePath:
 
 
 def _is_resumed(facts: Facts) -> bool:
-    """Return whether the run starts from a checkpoint of its own, and not from the initial weights."""
+    """Return whether the run resumes from its own checkpoint, so that initial weights are not loaded."""
     return facts.resume is not None and facts.resume.is_verified
 
 

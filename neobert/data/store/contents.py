@@ -29,7 +29,7 @@ from neobert.families.table import initial_weights
 from neobert.plan.size import num_processes
 from neobert.plan.tokenizer_contents import TOKENIZER
 from neobert.runfiles.cache_folder import cache_folder
-from neobert.runfiles.chat_template import template_of_folder
+from neobert.runfiles.chat_template import read_folder_template
 from neobert.runfiles.model_folder import folder_of_weights
 from neobert.tasks.specs import spec_of
 
@@ -149,7 +149,7 @@ def _conversations(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
     if "conversations" not in train:
         return {}
     weights = initial_weights(config)
-    trained = None if weights is None else template_of_folder(folder_of_weights(Path(weights)))
+    trained = None if weights is None else read_folder_template(folder_of_weights(Path(weights)))
     return {
         "conversations": train["conversations"],
         "num_conversations": train["documents"],

@@ -33,11 +33,11 @@ from neobert.json_program import serve
 from neobert.runfiles.part_faults import (
     ONE_RUN_FILE,
     UNFINISHED,
-    FoundParts,
     Manifest,
-    finish,
-    found_parts,
-    missing_text,
+    PreparedParts,
+    describe_missing_parts,
+    missing_parts_hint,
+    read_prepared_parts,
 )
 from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, PartNumber
 
@@ -48,7 +48,7 @@ def join(folder: Path) -> dict[str, Any]:
     Raises DAT038 for parts that are missing, damaged or of different texts, and DAT004 for a split without
     text.
     """
-    found = found_parts(folder)
+    found = read_prepared_parts(folder)
     if found is None:
         hint = f"prepare the parts first: `neobert-launch data prepare RUN --part K/N --output {folder}`"
         raise ProjectError(UNFINISHED, "has no part of a text", hint, str(folder))
@@ -80,13 +80,16 @@ def join(folder: Path) -> dict[str, Any]:
     return report | {"parts": len(parts), "fingerprint": joined["fingerprint"], "folder": str(folder)}
 
 
-def refuse_faults(folder: Path, parts: FoundParts) -> None:
+def refuse_faults(folder: Path, parts: PreparedParts) -> None:
     """Raise DAT038 for parts of different texts, and for missing parts."""
     if parts.faults:
         raise ProjectError(UNFINISHED, "; ".join(parts.faults), ONE_RUN_FILE, str(folder))
     if parts.missing:
         raise ProjectError(
-            UNFINISHED, missing_text(parts.missing), finish(parts.missing, folder), str(folder)
+            UNFINISHED,
+            describe_missing_parts(parts.missing),
+            missing_parts_hint(parts.missing, folder),
+            str(folder),
         )
 
 

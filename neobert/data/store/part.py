@@ -184,7 +184,7 @@ def _report(manifest: dict[str, Any], request: Request, folder: Path, largest: f
 
 
 if __name__ == "__main__":
-    folder, number = Path(sys.argv[2]), PartNumber.of_option(sys.argv[3])
+    folder, number = Path(sys.argv[2]), PartNumber.from_option(sys.argv[3])
     sys.exit(
         serve(lambda content: prepare_part(from_dict(content), folder, number), sys.argv[1:2], logging.INFO)
     )

@@ -34,7 +34,7 @@ from neobert.data.tokenize.tokenizers import (
 )
 from neobert.errors import ProjectError
 from neobert.json_program import serve
-from neobert.plugins.dataset import plugged_splits
+from neobert.plugins.dataset import dataset_plugin_splits
 from neobert.plurals import counted
 from neobert.runfiles.cache_folder import cache_folder
 from neobert.runfiles.part_faults import UNFINISHED, join_command
@@ -93,7 +93,7 @@ def open_request(config: RunConfig, describe: DescribeFile, *, is_parted: bool =
     """Open the text and the tokenizer of a config; `describe` identifies the content of a file."""
     spec = spec_of(config)
     rows = spec.rows(config)
-    corpus = open_corpus(config.dataset, rows, describe, plugged_splits(config.plugins, rows))
+    corpus = open_corpus(config.dataset, rows, describe, dataset_plugin_splits(config.plugins, rows))
     if (table := spec.evaluation_table(config)) is not None:
         corpus = with_evaluation_table(corpus, *table, describe)
     _check_evaluation(config, corpus)

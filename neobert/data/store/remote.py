@@ -174,7 +174,7 @@ def _described(content: bytes, place: str) -> dict[str, dict[str, Any]]:
 def _is_of_a_part(name: str) -> bool:
     """Return whether a file is in the folder of a part: a manifest from outside must not name other paths."""
     folder, _, file = name.partition("/")
-    return PartNumber.of_folder(folder) is not None and "/" not in file and file not in ("", ".", "..")
+    return PartNumber.from_folder(folder) is not None and "/" not in file and file not in ("", ".", "..")
 
 
 def make_room(folder: Path, num_bytes: int, limit_gib: float | None) -> None:

@@ -19,7 +19,7 @@ from neobert.data.tokenize.ascii_texts import ascii_tokenizer
 from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.long_texts import pieces_of
 from neobert.errors import ProjectError
-from neobert.runfiles.conversation_faults import Occurrence, joined
+from neobert.runfiles.conversation_faults import Occurrence, merge_occurrences
 
 if TYPE_CHECKING:  # at run time it costs each tokenizing process the import of transformers
     from neobert.data.tokenize.tokenizers import TokenizerBundle
@@ -69,7 +69,7 @@ class Counts:
 
     def add(self, other: Counts) -> None:
         """Add the counts of another batch."""
-        self.faults = joined(self.faults, other.faults, self.documents)
+        self.faults = merge_occurrences(self.faults, other.faults, self.documents)
         for item in fields(self):
             if item.name == "faults":
                 continue

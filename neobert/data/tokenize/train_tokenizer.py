@@ -20,7 +20,7 @@ from neobert.data.sources.corpus import open_corpus
 from neobert.data.store.token_store import writing
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.json_program import serve
-from neobert.plugins.dataset import plugged_splits
+from neobert.plugins.dataset import dataset_plugin_splits
 from neobert.tasks.specs import spec_of
 
 
@@ -28,7 +28,7 @@ def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Train the tokenizer of the section `tokenizer` on a run's training text; return a report."""
     spec = spec_of(config)
     rows = spec.rows(config)
-    corpus = open_corpus(config.dataset, rows, plugged=plugged_splits(config.plugins, rows))
+    corpus = open_corpus(config.dataset, rows, plugged=dataset_plugin_splits(config.plugins, rows))
     tokenizer = load_tokenizer(replace(config.tokenizer, path=None, name=None), corpus, spec.roles)
     tokenizer.tokenizer.model_max_length = segment_length(config)
     with writing(folder, "choose a folder on another disk"):

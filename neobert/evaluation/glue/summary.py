@@ -9,7 +9,7 @@ from typing import Any
 from neobert.evaluation.glue.settings import WARM
 from neobert.evaluation.glue.task import GlueTask, reasons_not_comparable
 from neobert.evaluation.glue.tasks import SUITES, TASKS
-from neobert.runfiles.evaluation_report import Figure, summary
+from neobert.runfiles.evaluation_report import ReportFigure, summary_json
 
 KIND, SCHEMA_VERSION = "neobert-glue", 2
 
@@ -87,10 +87,10 @@ def averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def figures(tasks: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
+def figures(tasks: Mapping[str, Mapping[str, Any]]) -> list[ReportFigure]:
     """Return mean and standard deviation of every metric of every task."""
     return [
-        Figure(
+        ReportFigure(
             name=name,
             metric=metric,
             value=values["mean"],
@@ -129,7 +129,7 @@ def suite_summary(
     is_warm = any(start.endswith(WARM) for task in tasks.values() for start in task["starts_from"])
     changed = [f"settings other than the default recipe: {', '.join(overrides)}"] if overrides else []
     stated = [HOW_SCORED, *changed, *([WARM_START] if is_warm else []), *notes(tasks, missing)]
-    return summary("GLUE and SuperGLUE", figures(tasks), stated)
+    return summary_json("GLUE and SuperGLUE", figures(tasks), stated)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

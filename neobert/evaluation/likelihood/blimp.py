@@ -20,7 +20,7 @@ from neobert.encoding.texts import size_and_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, score_all
 from neobert.plurals import counted
-from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
+from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, ReportFigure, summary_json
 
 if TYPE_CHECKING:
     from neobert.evaluation.likelihood.scorer import Likelihoods
@@ -70,11 +70,11 @@ def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | Non
 
 def _summary(found: Mapping[str, Any], truncated: int) -> dict[str, Any]:
     shares = {"all": found["accuracy"], **found["phenomena"]}
-    figures = [Figure(name=name, metric="accuracy", value=value) for name, value in shares.items()]
+    figures = [ReportFigure(name=name, metric="accuracy", value=value) for name, value in shares.items()]
     notes = [f"{counted(found['pairs'], 'pair')}; equal scores count as wrong; paradigms weigh the same"]
     notes += [f"not comparable with published scores: {reason}" for reason in found["not_comparable"]]
     notes += [f"{counted(truncated, 'sentence')} truncated"] if truncated else []
-    return summary("BLiMP", figures, notes)
+    return summary_json("BLiMP", figures, notes)
 
 
 def accuracies(pairs: Sequence[MinimalPair], scores: Likelihoods) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, discard, score_all
 from neobert.families.table import is_causal
 from neobert.plurals import counted
-from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
+from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, ReportFigure, summary_json
 from neobert.runfiles.model_folder import model_folder, read_json
 from neobert.runfiles.run_dir import CONFIG
 
@@ -70,13 +70,14 @@ def _summary(name: str, found: Mapping[str, Any], truncated: int) -> dict[str, A
         "median of documents": found["median_of_documents"],
     }
     figures = [
-        Figure(name=name, metric=metric, value=value, is_share=False) for metric, value in metrics.items()
+        ReportFigure(name=name, metric=metric, value=value, is_share=False)
+        for metric, value in metrics.items()
     ]
     title = "Perplexity" if "perplexity" in found else "Pseudo-perplexity"
     sizes = f"{counted(found['documents'], 'document')}, {counted(found['tokens'], 'token')}"
     notes = [f"{sizes}; values per token are comparable only between models with the same tokenizer"]
     notes += [f"{counted(truncated, 'document')} truncated"] if truncated else []
-    return summary(title, figures, notes)
+    return summary_json(title, figures, notes)
 
 
 LABELS = {

@@ -33,7 +33,7 @@ from neobert.evaluation.mteb_suite.summary import (
 )
 from neobert.plurals import counted
 from neobert.printable import printable
-from neobert.runfiles.evaluation_report import SUMMARY, summary
+from neobert.runfiles.evaluation_report import SUMMARY, summary_json
 
 KIND, SCHEMA_VERSION = "neobert-mteb", 1
 SAMPLE_TEXTS, SAMPLE_WORDS = 512, 80
@@ -76,7 +76,7 @@ def evaluate_tasks(
         "model": model.folder,
         "mteb": mteb.__version__,
         "benchmark": benchmark,
-        SUMMARY: summary("MTEB", figures(means), notes),
+        SUMMARY: summary_json("MTEB", figures(means), notes),
         **means,
         "failed": {each.task_name: printable(str(each.exception)) for each in results.exceptions or ()},
         "estimated_seconds": estimate_s,

@@ -8,7 +8,7 @@ from hashlib import sha256
 from statistics import fmean
 from typing import Any
 
-from neobert.runfiles.evaluation_report import Figure
+from neobert.runfiles.evaluation_report import ReportFigure
 
 
 def revision_digest(identity: Mapping[str, Any], prefixes: Sequence[str]) -> str:
@@ -54,7 +54,7 @@ def averages(scores: Mapping[str, float], types: Mapping[str, str]) -> dict[str,
     }
 
 
-def figures(averages: Mapping[str, Any]) -> list[Figure]:
+def figures(averages: Mapping[str, Any]) -> list[ReportFigure]:
     """Return the averages by type, over types and over tasks, then the main score of every task."""
     means = {
         **{f"mean of {name}": value for name, value in averages["types"].items()},
@@ -62,7 +62,7 @@ def figures(averages: Mapping[str, Any]) -> list[Figure]:
         "mean of tasks": averages["mean_of_tasks"],
     }
     values = {**means, **averages["scores"]}
-    return [Figure(name=name, metric="main score", value=value) for name, value in values.items()]
+    return [ReportFigure(name=name, metric="main score", value=value) for name, value in values.items()]
 
 
 def missing_note(averages: Mapping[str, Any]) -> list[str]:

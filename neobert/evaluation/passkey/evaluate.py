@@ -22,7 +22,7 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.passkey.documents import DEPTHS, KEY_WORDS, Document, Documents
 from neobert.progress import Progress
 from neobert.runfiles.checkpoint.model_files import weights_digest
-from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
+from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, ReportFigure, summary_json
 from neobert.runfiles.model_folder import model_folder
 
 KIND, SCHEMA_VERSION = "neobert-passkey", 1
@@ -118,7 +118,7 @@ def _predict_keys(
 
 def _summary(by_length: Mapping[str, float], trials: int, chance: float) -> dict[str, Any]:
     figures = [
-        Figure(name=f"{int(length):,} tokens", metric="accuracy", value=value)
+        ReportFigure(name=f"{int(length):,} tokens", metric="accuracy", value=value)
         for length, value in by_length.items()
     ]
     depths = ", ".join(f"{depth:g}" for depth in DEPTHS)
@@ -126,4 +126,4 @@ def _summary(by_length: Mapping[str, float], trials: int, chance: float) -> dict
         f"{KEY_WORDS} key words, {trials} documents at each depth ({depths}); chance among the words that "
         f"keys are drawn from is {chance:.2%}"
     ]
-    return summary("Passkey", figures, notes)
+    return summary_json("Passkey", figures, notes)

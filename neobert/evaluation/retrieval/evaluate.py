@@ -26,7 +26,7 @@ from neobert.evaluation.retrieval.files import Collection
 from neobert.evaluation.retrieval.metrics import mean_metrics
 from neobert.evaluation.retrieval.ranking import rank
 from neobert.progress import Progress
-from neobert.runfiles.evaluation_report import SUMMARY, Figure, summary
+from neobert.runfiles.evaluation_report import SUMMARY, ReportFigure, summary_json
 
 KIND, SCHEMA_VERSION = "neobert-retrieval", 1
 TEXTS_PER_SHARD = 16_384
@@ -53,13 +53,15 @@ def evaluate_collection(
         for query, row in zip(collection.queries, ranked, strict=True)
     }
     metrics = mean_metrics(rankings, collection.relevance)
-    figures = [Figure(name=collection.name, metric=name, value=value) for name, value in metrics.items()]
+    figures = [
+        ReportFigure(name=collection.name, metric=name, value=value) for name, value in metrics.items()
+    ]
     sizes = f"{len(collection.queries):,} queries, {len(corpus):,} documents, exact search by cosine"
     return {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
         "model": model.folder,
-        SUMMARY: summary("Retrieval", figures, [sizes, *prompts_note(prompts)]),
+        SUMMARY: summary_json("Retrieval", figures, [sizes, *prompts_note(prompts)]),
         "metrics": metrics,
         "queries": len(collection.queries),
         "documents": len(corpus),

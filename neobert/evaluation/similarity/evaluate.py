@@ -19,7 +19,7 @@ from neobert.evaluation.embedder import (
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.similarity.files import SCORE, SECOND, ScoredPairs
 from neobert.metric_names import EVAL
-from neobert.runfiles.evaluation_report import SUMMARY, Figure, summary
+from neobert.runfiles.evaluation_report import SUMMARY, ReportFigure, summary_json
 from neobert.tasks.correlation import correlation_metrics
 
 KIND, SCHEMA_VERSION = "neobert-similarity", 1
@@ -35,12 +35,12 @@ def evaluate_pairs(pairs: ScoredPairs, model: EmbeddingModel) -> dict[str, Any]:
     similar = (first.astype(np.float64) * second).sum(1)
     found = correlation_metrics(similar, np.array([row[SCORE] for row in pairs.rows]))
     metrics = {name.removeprefix(EVAL): value for name, value in found.items()}
-    figures = [Figure(name=pairs.name, metric=name, value=value) for name, value in metrics.items()]
+    figures = [ReportFigure(name=pairs.name, metric=name, value=value) for name, value in metrics.items()]
     return {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
         "model": model.folder,
-        SUMMARY: summary(
+        SUMMARY: summary_json(
             "Similarity", figures, [f"{len(pairs.rows):,} pairs, cosine", *prompts_note(prompts)]
         ),
         "metrics": metrics,

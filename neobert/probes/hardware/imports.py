@@ -21,10 +21,10 @@ SIZE = 64
 def main(arguments: Sequence[str]) -> None:
     """Print the import errors and the result of a matrix product on each device, as JSON."""
     device, count, *modules = arguments
-    print(json.dumps(try_out(device, int(count), (*REQUIRED, *modules))))
+    print(json.dumps(try_imports_and_kernels(device, int(count), (*REQUIRED, *modules))))
 
 
-def try_out(device: str, num_devices: int, modules: Sequence[str]) -> dict[str, Any]:
+def try_imports_and_kernels(device: str, num_devices: int, modules: Sequence[str]) -> dict[str, Any]:
     """Import `modules`, then run a matrix product on each device; return errors, digest and CUDA version."""
     failed = {name: reason for name in modules if (reason := import_error(name))}
     found = {"device": device, "num_devices": num_devices, "cuda_version": "", "failed": failed}
@@ -64,7 +64,7 @@ def kernel_error(device: str, num_devices: int) -> str:
     names = [f"cuda:{index}" for index in range(num_devices)] if device == "cuda" else ["cpu"]
     for name in names:
         try:
-            is_right = product_is_right(name)
+            is_right = is_product_correct(name)
         except Exception as error:
             return f"{name}: {type(error).__name__}: {error}".splitlines()[0]
         if not is_right:
@@ -72,7 +72,7 @@ def kernel_error(device: str, num_devices: int) -> str:
     return ""
 
 
-def product_is_right(device: str) -> bool:
+def is_product_correct(device: str) -> bool:
     """Return whether a bf16 matrix product on `device` equals the int64 product on the host, bit for bit."""
     import torch
 

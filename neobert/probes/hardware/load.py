@@ -35,12 +35,16 @@ def main(arguments: Sequence[str]) -> None:
     nvml = importlib.import_module("pynvml")
     try:
         nvml.nvmlInit()
-        print(json.dumps({"devices": watch(nvml, [Load(index) for index in range(int(arguments[0]))])}))
+        print(
+            json.dumps(
+                {"devices": watch_under_load(nvml, [GpuLoad(index) for index in range(int(arguments[0]))])}
+            )
+        )
     except nvml.NVMLError as error:
         print(json.dumps({"error": f"NVML: {error}"}))
 
 
-class Load:
+class GpuLoad:
     """Matrix products on one device, with a bounded queue."""
 
     def __init__(self, index: int) -> None:
@@ -50,7 +54,7 @@ class Load:
         self._left = torch.randn(SIZE, SIZE, device=self.device, dtype=torch.bfloat16)
         self._out = torch.empty_like(self._left)
 
-    def push(self) -> None:
+    def enqueue(self) -> None:
         """Queue `PRODUCTS_AT_ONCE` matrix products without waiting for them."""
         with torch.cuda.device(self.device):
             for _ in range(PRODUCTS_AT_ONCE):
@@ -61,14 +65,16 @@ class Load:
         torch.cuda.synchronize(self.device)
 
 
-def watch(nvml: Any, loads: Sequence[Load], duration_s: float = DURATION_S) -> list[dict[str, Any]]:
+def watch_under_load(
+    nvml: Any, loads: Sequence[GpuLoad], duration_s: float = DURATION_S
+) -> list[dict[str, Any]]:
     """Load all devices for `duration_s`; return the throttle reasons of each, sampled after a warm-up."""
     handles = [nvml.nvmlDeviceGetHandleByUUID(load.uuid) for load in loads]
     seen: list[set[str]] = [set() for _ in loads]
     num_samples, started = 0, time.monotonic()
     while (elapsed_s := time.monotonic() - started) < duration_s:
         for load in loads:
-            load.push()
+            load.enqueue()
         if elapsed_s >= WARM_UP_S * duration_s / DURATION_S:
             num_samples += 1
             for reasons, handle in zip(seen, handles, strict=True):

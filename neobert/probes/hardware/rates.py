@@ -34,7 +34,7 @@ def measure_devices() -> list[dict[str, Any]]:
     """Measure correctness and throughput of each visible GPU, one GPU at a time."""
     with ThreadPoolExecutor(1) as host:  # it computes while the first GPU starts and rests
         known = host.submit(known_product)
-        return [_measure(index, known) for index in range(torch.cuda.device_count())]
+        return [_measure_device(index, known) for index in range(torch.cuda.device_count())]
 
 
 def known_product(size: int = ANSWER_SIZE) -> tuple[Tensor, Tensor, Tensor]:
@@ -51,9 +51,9 @@ def _sparse_signs(size: int, generator: torch.Generator) -> Tensor:
     return (draws < NON_ZERO_SHARE / 2).float() - (draws > 1 - NON_ZERO_SHARE / 2).float()
 
 
-def _measure(index: int, known: Future[tuple[Tensor, Tensor, Tensor]]) -> dict[str, Any]:
+def _measure_device(index: int, known: Future[tuple[Tensor, Tensor, Tensor]]) -> dict[str, Any]:
     with torch.cuda.device(index):
-        product = _product()
+        product = _matrix_product()
         burst_s = _burst_s(product)  # first, while the card is cool
         left, right, answer = (matrix.cuda() for matrix in known.result())
         return {
@@ -73,7 +73,7 @@ def count_wrong(left: Tensor, right: Tensor, answer: Tensor) -> int:
     return sum(not torch.equal(left @ right, answer) for _ in range(ANSWER_REPEATS))
 
 
-def _product() -> Callable[[], object]:
+def _matrix_product() -> Callable[[], object]:
     left, right = (torch.randn(GEMM_SIZE, GEMM_SIZE, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     out = torch.empty_like(left)
     return lambda: torch.mm(left, right, out=out)

@@ -30,7 +30,9 @@ Function = Callable[..., Any]
 
 
 @contextmanager
-def patched(targets: Sequence[Target], wrap: Callable[[Function, Target], Function]) -> Iterator[None]:
+def patch_functions(
+    targets: Sequence[Target], wrap: Callable[[Function, Target], Function]
+) -> Iterator[None]:
     """Replace each target (module or class, name) with `wrap(function, target)` inside the `with` block."""
     before = [(target, getattr(*target)) for target in targets]
     try:
@@ -56,7 +58,7 @@ IN_KERNELS: tuple[Target, ...] = tuple(
 
 
 @dataclass(frozen=True, eq=False)
-class Reach:
+class ExtraKeys:
     """A fault that lets queries attend to the wrong keys.
 
     Attributes:
@@ -82,7 +84,7 @@ class Reach:
 
 
 @dataclass(frozen=True, eq=False)
-class Noise:
+class AttentionNoise:
     """Nondeterministic attention: new random noise on the first layer's output in every forward pass.
 
     Attributes:
@@ -111,13 +113,13 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Tensor:
 def faulty_attention(change: Change) -> Iterator[None]:
     """Apply `change` to the output of every attention kernel of this process inside the `with` block."""
     with (
-        patched(IN_MODEL, lambda make, _: _in_model(make, change)),
-        patched(IN_KERNELS, lambda run, _: _in_kernels(run, change)),
+        patch_functions(IN_MODEL, lambda make, _: _wrap_model_attention(make, change)),
+        patch_functions(IN_KERNELS, lambda run, _: _wrap_kernel_attention(run, change)),
     ):
         yield
 
 
-def _in_model(make: Callable[..., Attend], change: Change) -> Callable[..., Attend]:
+def _wrap_model_attention(make: Callable[..., Attend], change: Change) -> Callable[..., Attend]:
     """Wrap `make`, called once per forward pass: the `attend` that it returns applies `change`."""
 
     def make_changed(*arguments: Any) -> Attend:
@@ -134,7 +136,7 @@ def _in_model(make: Callable[..., Attend], change: Change) -> Callable[..., Atte
     return make_changed
 
 
-def _in_kernels(run: Callable[..., Any], change: Change) -> Callable[..., Any]:
+def _wrap_kernel_attention(run: Callable[..., Any], change: Change) -> Callable[..., Any]:
     """Wrap a block's attention kernel, qkv [T, 3 * N * H] to [T, N * H], to apply `change` to its output."""
     calls = 0
 

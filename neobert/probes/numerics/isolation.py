@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from neobert.probes.numerics.leak_batch import SPARE_SLOTS, LeakBatch
-from neobert.probes.numerics.paths import Path, difference, finite, largest
+from neobert.probes.numerics.paths import Path, absolute_difference, finite_or_infinity, largest_magnitude
 
 NUM_VICTIMS = 12
 
@@ -47,46 +47,48 @@ def choose_victims(batch: LeakBatch) -> tuple[int, ...]:
 
 def measure_isolation(path: Path, batch: LeakBatch, victims: Iterable[int]) -> dict[str, Any]:
     """Change one segment after another; measure the effect on other segments, and cross-segment gradients."""
-    watch = _watcher(path, batch)
+    watch = _observer(path, batch)
     chosen = tuple(victims)
     seen = [watch(victim) for victim in chosen]
     gradients = [_cross_gradient(path, batch, victim) for victim in chosen]
     crossing, own = max(crossing for crossing, _ in gradients), min(own for _, own in gradients)
-    return _sum_up(_observed(path), seen, crossing, own)
+    return _summarize_observations(_observed_quantity(path), seen, crossing, own)
 
 
 def measure_leak(path: Path, batch: LeakBatch, victims: Iterable[int]) -> dict[str, Any]:
     """Measure forward isolation, and stop at the first leak: enough to detect a planted fault."""
-    watch = _watcher(path, batch)
+    watch = _observer(path, batch)
     seen: list[Observation] = []
     for victim in victims:
         seen.append(watch(victim))
         if seen[-1].moved.any():
             break
-    return _sum_up(_observed(path), seen, crossing=0.0, own=1.0)
+    return _summarize_observations(_observed_quantity(path), seen, crossing=0.0, own=1.0)
 
 
 def measure_padding(path: Path, batch: LeakBatch) -> dict[str, Any]:
     """Change the padding, then append empty segments; measure the effect on real tokens, which must be 0."""
-    tokens = batch.places_outside(None)
+    tokens = batch.positions_outside(None)
     before = path.hidden(batch)[tokens]
-    noise = largest(difference(path.hidden(batch)[tokens], before))
+    noise = largest_magnitude(absolute_difference(path.hidden(batch)[tokens], before))
     changed = [batch.with_other_padding()]
     bounds = batch.inputs["cu_seqlens"]
     if bounds is not None:
         changed.append(batch.with_inputs(cu_seqlens=torch.cat([bounds, bounds[-1:].expand(SPARE_SLOTS)])))
-    moved = [difference(path.hidden(other)[tokens], before) for other in changed]
+    moved = [absolute_difference(path.hidden(other)[tokens], before) for other in changed]
     seen = [Observation(each, responds=True, noise=noise) for each in moved]
     gradient = path.gradients(changed[0], batch.labels(tokens))[1]["model.encoder.weight"]
-    crossing = largest(gradient[batch.own_ids(len(batch.places))])
-    return _sum_up("hidden states", seen, crossing, own=largest(gradient))
+    crossing = largest_magnitude(gradient[batch.own_ids(len(batch.places))])
+    return _summarize_observations("hidden states", seen, crossing, own=largest_magnitude(gradient))
 
 
-def _observed(path: Path) -> str:
+def _observed_quantity(path: Path) -> str:
     return "the loss" if path.is_compiled else "hidden states"
 
 
-def _sum_up(observed: str, seen: Sequence[Observation], crossing: float, own: float) -> dict[str, Any]:
+def _summarize_observations(
+    observed: str, seen: Sequence[Observation], crossing: float, own: float
+) -> dict[str, Any]:
     """Return the summary of all observations as JSON values.
 
     `crossing` is the largest gradient that crosses segments, `own` the smallest gradient within segments.
@@ -96,45 +98,49 @@ def _sum_up(observed: str, seen: Sequence[Observation], crossing: float, own: fl
         "victims": len(seen),
         "responding": sum(each.responds for each in seen),
         "leaked_tokens": sum(int(each.moved.any(-1).sum()) for each in seen),
-        "largest_leak": max((largest(each.moved) for each in seen), default=0.0),
+        "largest_leak": max((largest_magnitude(each.moved) for each in seen), default=0.0),
         "largest_cross_gradient": crossing,
         "smallest_own_gradient": own,
         "unstable": max((each.noise for each in seen), default=0.0),
     }
 
 
-def _watcher(path: Path, batch: LeakBatch) -> Callable[[int], Observation]:
+def _observer(path: Path, batch: LeakBatch) -> Callable[[int], Observation]:
     """Return the function that observes the change of one segment, given its index.
 
     It compares the loss of a compiled path, and the hidden states of any other.
     """
     if path.is_compiled:
-        return partial(_watch_loss, path, batch)
-    return partial(_watch_hidden, path, batch, path.hidden(batch))
+        return partial(_observe_loss, path, batch)
+    return partial(_observe_hidden_states, path, batch, path.hidden(batch))
 
 
-def _watch_hidden(path: Path, batch: LeakBatch, before: Tensor, victim: int) -> Observation:
+def _observe_hidden_states(path: Path, batch: LeakBatch, before: Tensor, victim: int) -> Observation:
     """Change the segment `victim`; compare the hidden states [T, D] with `before`, the unchanged pass."""
-    others = batch.places_outside(victim)
+    others = batch.positions_outside(victim)
     again = path.hidden(batch)
     after = path.hidden(batch.with_other_tokens(victim))
-    moved = difference(after, before)
+    moved = absolute_difference(after, before)
     responds = bool(moved[batch.places[victim]].any())
-    return Observation(moved[others], responds, largest(difference(again, before)))
+    return Observation(moved[others], responds, largest_magnitude(absolute_difference(again, before)))
 
 
-def _watch_loss(path: Path, batch: LeakBatch, victim: int) -> Observation:
+def _observe_loss(path: Path, batch: LeakBatch, victim: int) -> Observation:
     """Change the segment `victim`; compare the loss on the other segments' targets and on its own targets.
 
     For compiled paths: a compiled step returns only the loss.
     """
-    labels = batch.labels(batch.places_outside(victim))
+    labels = batch.labels(batch.positions_outside(victim))
     own_labels = batch.labels(batch.places[victim])
     changed = batch.with_other_tokens(victim)
     before, again = (path.loss(batch, labels).detach() for _ in range(2))
     after = path.loss(changed, labels).detach()
     own = path.loss(changed, own_labels).detach() - path.loss(batch, own_labels).detach()
-    return Observation(difference(after, before)[None, None], bool(own), largest(difference(again, before)))
+    return Observation(
+        absolute_difference(after, before)[None, None],
+        bool(own),
+        largest_magnitude(absolute_difference(again, before)),
+    )
 
 
 def _cross_gradient(path: Path, batch: LeakBatch, victim: int) -> tuple[float, float]:
@@ -142,17 +148,17 @@ def _cross_gradient(path: Path, batch: LeakBatch, victim: int) -> tuple[float, f
 
     The first must be 0: the victim's token ids occur in no other segment.
     """
-    labels = batch.labels(batch.places_outside(victim))
+    labels = batch.labels(batch.positions_outside(victim))
     gradient = path.gradients(batch, labels)[1]["model.encoder.weight"]
-    crossing = largest(gradient[batch.own_ids(victim)])
-    return crossing, largest(gradient)
+    crossing = largest_magnitude(gradient[batch.own_ids(victim)])
+    return crossing, largest_magnitude(gradient)
 
 
 SHORTEST, LONGEST = 16, 300
 """Limits of segment lengths, in tokens: in longer segments rounding may hide the effect of one token."""
 
 
-def direction_declared(path: Path) -> str:
+def declared_direction(path: Path) -> str:
     """Return "causal" if the model's config sets transformers' `is_causal`, else "bidirectional"."""
     return "causal" if getattr(path.model.config, "is_causal", False) else "bidirectional"
 
@@ -183,15 +189,15 @@ def measure_direction(path: Path, batch: LeakBatch, victims: Iterable[int]) -> d
 
 def measure_repeats(path: Path, batch: LeakBatch) -> dict[str, Any]:
     """Run the same step twice; compare the loss and the gradient of every parameter bit for bit."""
-    labels = batch.labels(batch.places_outside(None))
+    labels = batch.labels(batch.positions_outside(None))
     loss, first = path.gradients(batch, labels)
     first = {name: gradient.clone() for name, gradient in first.items()}
     again, second = path.gradients(batch, labels)
-    moved = {name: largest(difference(second[name], first[name])) for name in first}
-    sizes = {name: largest(gradient) for name, gradient in first.items()}
+    moved = {name: largest_magnitude(absolute_difference(second[name], first[name])) for name in first}
+    sizes = {name: largest_magnitude(gradient) for name, gradient in first.items()}
     return {
-        "loss_moved": largest(difference(again, loss)),
+        "loss_moved": largest_magnitude(absolute_difference(again, loss)),
         "tensors_moved": sum(amount > 0 for amount in moved.values()),
         "moved": sorted(name for name, amount in moved.items() if amount > 0),
-        "gradient_moved": max(finite(moved[name] / (sizes[name] or 1.0)) for name in moved),
+        "gradient_moved": max(finite_or_infinity(moved[name] / (sizes[name] or 1.0)) for name in moved),
     }

@@ -97,7 +97,7 @@ class LeakBatch:
         labels[chosen] = (chosen * 31 + 7) % self.vocab_size
         return labels.view_as(self.inputs["input_ids"])
 
-    def places_outside(self, segment: int | None) -> Tensor:
+    def positions_outside(self, segment: int | None) -> Tensor:
         """Return the indices of the tokens of all other segments; with None, of all segments."""
         return torch.cat([places for number, places in enumerate(self.places) if number != segment])
 
@@ -119,13 +119,13 @@ def build_leak_batch(
     longest = max(longest_row(config), *lengths)
     ids_per_segment = (vocab_size - FIRST_ID) // (len(lengths) + 1)
     assert ids_per_segment > 1, f"vocabulary of {vocab_size} tokens is too small for {len(lengths)} segments"
-    shape = shape_for(config, lengths, longest, min_tokens)
-    batch = _assembler(shape, vocab_size).build(
-        _store(lengths, ids_per_segment), np.arange(len(lengths)), 0, 0, Cursor()
+    shape = batch_shape_for(config, lengths, longest, min_tokens)
+    batch = _batch_assembler(shape, vocab_size).build(
+        _random_store(lengths, ids_per_segment), np.arange(len(lengths)), 0, 0, Cursor()
     )
-    places, padding = _places(batch, lengths)
+    places, padding = _token_positions(batch, lengths)
     return LeakBatch(
-        _inputs(batch.to(device)),
+        _model_inputs(batch.to(device)),
         tuple(part.to(device) for part in places),
         padding.to(device),
         ids_per_segment,
@@ -133,7 +133,9 @@ def build_leak_batch(
     )
 
 
-def shape_for(config: RunConfig, lengths: tuple[int, ...], longest: int, min_tokens: int = 0) -> BatchShape:
+def batch_shape_for(
+    config: RunConfig, lengths: tuple[int, ...], longest: int, min_tokens: int = 0
+) -> BatchShape:
     """Return the batch shape for segments of these lengths; a packed row has spare segments and padding."""
     if not config.datacollator.pack_sequences:
         return BatchShape(len(lengths), longest, len(lengths), is_packed=False)
@@ -141,7 +143,7 @@ def shape_for(config: RunConfig, lengths: tuple[int, ...], longest: int, min_tok
     return BatchShape(rows, longest, len(lengths) + SPARE_SLOTS, is_packed=True)
 
 
-def _store(lengths: tuple[int, ...], ids_per_segment: int) -> TokenStore:
+def _random_store(lengths: tuple[int, ...], ids_per_segment: int) -> TokenStore:
     sizes = np.asarray(lengths, dtype=np.int64)
     tokens = [
         FIRST_ID + number * ids_per_segment + (np.arange(size) * 5 + number) % ids_per_segment
@@ -151,14 +153,14 @@ def _store(lengths: tuple[int, ...], ids_per_segment: int) -> TokenStore:
     return TokenStore(np.concatenate(tokens).astype(np.uint32), offsets, LengthStatistics.from_lengths(sizes))
 
 
-def _assembler(shape: BatchShape, vocab_size: int) -> Assembler:
+def _batch_assembler(shape: BatchShape, vocab_size: int) -> Assembler:
     """Build the trainer's collator without masked tokens: each probe chooses its own targets."""
     ids, is_maskable = np.arange(vocab_size), np.ones(vocab_size, dtype=np.bool_)
     rule = MaskingRule(0.0, mask_all=True, mask_id=0, random_ids=ids, is_maskable=is_maskable)
     return Assembler(shape, rule, seed=0, pad_id=PAD_ID, vocab_size=vocab_size)
 
 
-def _places(batch: Microbatch, lengths: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:
+def _token_positions(batch: Microbatch, lengths: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:
     if batch.attention_mask is None:
         used = torch.arange(sum(lengths))
         is_token = torch.arange(batch.input_ids.numel()) < sum(lengths)
@@ -168,7 +170,7 @@ def _places(batch: Microbatch, lengths: tuple[int, ...]) -> tuple[list[Tensor], 
     return list(used.split(list(lengths))), (~is_token).nonzero().squeeze(1)
 
 
-def _inputs(batch: Microbatch) -> dict[str, Any]:
+def _model_inputs(batch: Microbatch) -> dict[str, Any]:
     return {
         "input_ids": batch.input_ids,
         "position_ids": batch.position_ids,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,10 +18,16 @@ from torch import Tensor
 from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERT
 from neobert.objectives import TokenObjective
-from neobert.probes.numerics.faulty_attention import Noise, Reach, Target, faulty_attention, patched
+from neobert.probes.numerics.faulty_attention import (
+    AttentionNoise,
+    ExtraKeys,
+    Target,
+    faulty_attention,
+    patch_functions,
+)
 from neobert.probes.numerics.isolation import (
     choose_victims,
-    direction_declared,
+    declared_direction,
     measure_direction,
     measure_isolation,
     measure_leak,
@@ -31,7 +38,7 @@ from neobert.probes.numerics.isolation import (
 from neobert.probes.numerics.leak_batch import LeakBatch
 from neobert.probes.numerics.parity import ReferenceErrors, measure_parity
 from neobert.probes.numerics.paths import Path
-from neobert.probes.numerics.rotary import maker_of, measure_rotation
+from neobert.probes.numerics.rotary import measure_rotation, rotary_table_function
 
 VICTIM = 3
 """Index of the segment that leaks into the next one. It has 64 tokens if rows are long enough."""
@@ -65,12 +72,12 @@ class Mutant:
 def run_mutants(path: Path, batch: LeakBatch, reference_errors: ReferenceErrors) -> list[dict[str, Any]]:
     """Plant one fault after another; return, per fault, the measurements of the probe that must detect it."""
     listed = compiled_mutants(batch) if path.is_compiled else eager_mutants(path, batch, reference_errors)
-    with _without_recomputation(path):
-        return [_run(mutant, path) for mutant in listed]
+    with _disable_recomputation(path):
+        return [_run_mutant(mutant, path) for mutant in listed]
 
 
 @contextmanager
-def _without_recomputation(path: Path) -> Iterator[None]:
+def _disable_recomputation(path: Path) -> Iterator[None]:
     """Disable gradient checkpointing inside the `with` block.
 
     A fault in one layer finds its layer by counting calls, and recomputation would add calls.
@@ -86,7 +93,7 @@ def _without_recomputation(path: Path) -> Iterator[None]:
             block.gradient_checkpointing = was_on
 
 
-def _run(mutant: Mutant, path: Path) -> dict[str, Any]:
+def _run_mutant(mutant: Mutant, path: Path) -> dict[str, Any]:
     with mutant.planted():
         measured = mutant.measure(mutant.changed(path), mutant.batch)
     return {"name": mutant.name, "probe": mutant.probe, "probes": {mutant.probe: measured}}
@@ -96,51 +103,60 @@ def eager_mutants(path: Path, batch: LeakBatch, reference_errors: ReferenceError
     """Yield every fault that applies to an eager path and to this batch, packed or padded."""
     if batch.inputs["cu_seqlens"] is None:
         everywhere = torch.ones_like(batch.inputs["attention_mask"])
-        yield _contaminated(
+        yield _parity_mutant(
             "attention mask dropped", batch.with_inputs(attention_mask=everywhere), reference_errors
         )
     else:
-        yield from _of_packing(batch, reference_errors)
-    yield from _of_attention(path, batch)
+        yield from _packing_mutants(batch, reference_errors)
+    yield from _attention_mutants(path, batch)
     if path.model.config.rope:
-        yield from _of_rotation(path, batch)
-    yield _leaking_gradient(batch)
+        yield from _rotation_mutants(path, batch)
+    yield _gradient_mutant(batch)
     yield Mutant(
         "another result each time",
         "repeats",
         batch,
         measure_repeats,
-        lambda: faulty_attention(Noise(1e-2)),
+        lambda: faulty_attention(AttentionNoise(1e-2)),
     )
 
 
 def compiled_mutants(batch: LeakBatch) -> Iterator[Mutant]:
     """Yield the faults that keep the batch's shapes: other shapes do not fit a compiled graph."""
     if batch.inputs["cu_seqlens"] is not None:
-        yield Mutant("cu_seqlens off by one", "isolation", _shifted(batch), _leak)
-        yield Mutant("two segments merged", "isolation", _merged(batch), _leak)
-    yield _leaking_gradient(batch)
+        yield Mutant(
+            "cu_seqlens off by one", "isolation", _with_shifted_boundary(batch), _measure_victim_leak
+        )
+        yield Mutant("two segments merged", "isolation", _with_merged_segments(batch), _measure_victim_leak)
+    yield _gradient_mutant(batch)
 
 
-def _leak(path: Path, batch: LeakBatch) -> dict[str, Any]:
+def _measure_victim_leak(path: Path, batch: LeakBatch) -> dict[str, Any]:
     first = VICTIM if len(batch.places) > VICTIM + 1 else 0
     return measure_leak(path, batch, (first, *choose_victims(batch)))
 
 
-def _of_packing(batch: LeakBatch, reference_errors: ReferenceErrors) -> Iterator[Mutant]:
-    whole = _one_segment(batch)
-    yield Mutant("segment mask dropped, all layers", "isolation", whole, _leak)
-    yield Mutant("cu_seqlens off by one", "isolation", _shifted(batch), _leak)
+def _packing_mutants(batch: LeakBatch, reference_errors: ReferenceErrors) -> Iterator[Mutant]:
+    whole = _as_one_segment(batch)
+    yield Mutant("segment mask dropped, all layers", "isolation", whole, _measure_victim_leak)
+    yield Mutant("cu_seqlens off by one", "isolation", _with_shifted_boundary(batch), _measure_victim_leak)
     name = "all-ones mask over the packed run"
-    yield Mutant(name, "isolation", _as_row(batch), _leak, _without_limit, changed=_as_exported)
-    yield _contaminated("segment mask dropped, all layers", whole, reference_errors)
+    yield Mutant(
+        name,
+        "isolation",
+        _as_unpacked_row(batch),
+        _measure_victim_leak,
+        _no_patch,
+        changed=_as_exported_model,
+    )
+    yield _parity_mutant("segment mask dropped, all layers", whole, reference_errors)
 
 
-def _contaminated(name: str, batch: LeakBatch, reference_errors: ReferenceErrors) -> Mutant:
+def _parity_mutant(name: str, batch: LeakBatch, reference_errors: ReferenceErrors) -> Mutant:
     return Mutant(name, "parity", batch, lambda path, batch: measure_parity(path, batch, reference_errors))
 
 
-def _of_attention(path: Path, batch: LeakBatch) -> Iterator[Mutant]:
+def _attention_mutants(path: Path, batch: LeakBatch) -> Iterator[Mutant]:
     everything = torch.cat(batch.places)
     dropped = ((everything, everything),)
     neighbour = VICTIM + 1 if len(batch.places) > VICTIM + 1 else 1
@@ -149,38 +165,38 @@ def _of_attention(path: Path, batch: LeakBatch) -> Iterator[Mutant]:
     one_pad = ((receiver, torch.cat((receiver, batch.padding[:1]))),)
     last, head = path.model.config.num_hidden_layers - 1, path.model.config.num_attention_heads - 1
     faults = {
-        "segment mask dropped, one layer": Reach(dropped, layers=(last,)),
-        "segment mask dropped, one head": Reach(dropped, layers=(0,), heads=(head,)),
-        "one leaked key, one layer, one head": Reach(one_key, layers=(last,), heads=(head,)),
+        "segment mask dropped, one layer": ExtraKeys(dropped, layers=(last,)),
+        "segment mask dropped, one head": ExtraKeys(dropped, layers=(0,), heads=(head,)),
+        "one leaked key, one layer, one head": ExtraKeys(one_key, layers=(last,), heads=(head,)),
     }
-    for name, reach in faults.items():
-        yield Mutant(name, "isolation", batch, _leak, lambda reach=reach: faulty_attention(reach))  # type: ignore[misc]
-    leaking_pad = Reach(one_pad, layers=(last,), heads=(head,))
+    for name, change in faults.items():
+        yield Mutant(name, "isolation", batch, _measure_victim_leak, partial(faulty_attention, change))
+    leaking_pad = ExtraKeys(one_pad, layers=(last,), heads=(head,))
     name = "one leaked padding key, one layer, one head"
     yield Mutant(name, "padding", batch, measure_padding, lambda: faulty_attention(leaking_pad))
-    yield _wrong_direction(path, batch)
+    yield _direction_mutant(path, batch)
 
 
-def _wrong_direction(path: Path, batch: LeakBatch) -> Mutant:
-    is_causal = direction_declared(path) == "causal"
-    reach = Reach([(places, places) for places in batch.places], is_causal=not is_causal)
+def _direction_mutant(path: Path, batch: LeakBatch) -> Mutant:
+    is_causal = declared_direction(path) == "causal"
+    reach = ExtraKeys([(places, places) for places in batch.places], is_causal=not is_causal)
     return Mutant(
         "causal mask off" if is_causal else "causal mask on",
         "direction",
         batch,
-        _measure_direction_of_some,
+        _measure_victim_directions,
         lambda: faulty_attention(reach),
     )
 
 
-def _measure_direction_of_some(path: Path, batch: LeakBatch) -> dict[str, Any]:
+def _measure_victim_directions(path: Path, batch: LeakBatch) -> dict[str, Any]:
     documents = short_documents(batch, choose_victims(batch))
     return measure_direction(path, batch, documents[:NUM_DIRECTION_DOCUMENTS])
 
 
-def _leaking_gradient(batch: LeakBatch) -> Mutant:
+def _gradient_mutant(batch: LeakBatch) -> Mutant:
     return Mutant(
-        "gradient leaked, forward sound",
+        "leaked gradient, correct forward pass",
         "isolation",
         batch,
         lambda path, batch: measure_isolation(path, batch, (0,)),
@@ -198,55 +214,55 @@ class LeakyPath(Path):
         return super().loss(batch, labels) + (leak - leak.detach())
 
 
-def _as_exported(path: Path) -> Path:
+def _as_exported_model(path: Path) -> Path:
     """Return the path without the trainer's kernels, as a user who loads the exported model runs it."""
     return replace(path, objective=TokenObjective(backbone_of(path.model), targets_only=True))
 
 
-def _without_limit() -> AbstractContextManager[None]:
+def _no_patch() -> AbstractContextManager[None]:
     """Disable the model's check that a row fits `max_position_embeddings`: the packed row is longer."""
-    return patched([(NeoBERT, "_check_length")], lambda *_: lambda *_: None)
+    return patch_functions([(NeoBERT, "_check_length")], lambda *_: lambda *_: None)
 
 
-def _of_rotation(path: Path, batch: LeakBatch) -> Iterator[Mutant]:
+def _rotation_mutants(path: Path, batch: LeakBatch) -> Iterator[Mutant]:
     ids = batch.inputs["position_ids"]
     through = torch.arange(ids.numel(), device=ids.device).view_as(ids)
     yield Mutant("positions not reset", "rotation", batch.with_inputs(position_ids=through), measure_rotation)
     yield Mutant(
-        "rotation computed in bf16", "rotation", batch, measure_rotation, lambda: _coarse_rotation(path)
+        "rotation computed in bf16", "rotation", batch, measure_rotation, lambda: _round_rotation(path)
     )
 
 
 @contextmanager
-def _coarse_rotation(path: Path) -> Iterator[None]:
+def _round_rotation(path: Path) -> Iterator[None]:
     def coarse(make: Callable[..., Tensor], _: Target) -> Callable[..., Tensor]:
         return lambda *arguments: make(*arguments).to(torch.bfloat16).to(torch.float32)
 
-    with patched([maker_of(path)], coarse):
+    with patch_functions([rotary_table_function(path)], coarse):
         yield
 
 
-def _one_segment(batch: LeakBatch) -> LeakBatch:
+def _as_one_segment(batch: LeakBatch) -> LeakBatch:
     bounds = batch.inputs["cu_seqlens"].clone()
     bounds[1:] = bounds[-1]
     return batch.with_inputs(cu_seqlens=bounds, max_seqlen=int(bounds[-1]))
 
 
-def _shifted(batch: LeakBatch) -> LeakBatch:
+def _with_shifted_boundary(batch: LeakBatch) -> LeakBatch:
     """Move one segment boundary so that the segment includes the first token of the next segment."""
     bounds = batch.inputs["cu_seqlens"].clone()
-    bounds[_boundary(batch)] += 1
+    bounds[_mergeable_boundary(batch)] += 1
     return batch.with_inputs(cu_seqlens=bounds)
 
 
-def _merged(batch: LeakBatch) -> LeakBatch:
+def _with_merged_segments(batch: LeakBatch) -> LeakBatch:
     """Merge one segment with the next, by moving its end in cu_seqlens to the end of the next."""
-    bounds, at = batch.inputs["cu_seqlens"].clone(), _boundary(batch)
+    bounds, at = batch.inputs["cu_seqlens"].clone(), _mergeable_boundary(batch)
     bounds[at] = bounds[at + 1]
     return batch.with_inputs(cu_seqlens=bounds)
 
 
-def _boundary(batch: LeakBatch) -> int:
+def _mergeable_boundary(batch: LeakBatch) -> int:
     """Return the cu_seqlens index of the end of a segment that, merged with the next, fits max_seqlen."""
     lengths, longest = batch.lengths, batch.inputs["max_seqlen"]
     choices = [VICTIM, *range(len(lengths) - 1)]
@@ -258,7 +274,7 @@ def _boundary(batch: LeakBatch) -> int:
     return boundary
 
 
-def _as_row(batch: LeakBatch) -> LeakBatch:
+def _as_unpacked_row(batch: LeakBatch) -> LeakBatch:
     """Return the packed batch as one row with an attention mask of ones, as many collators produce it."""
     inputs = batch.inputs
     return batch.with_inputs(

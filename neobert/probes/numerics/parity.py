@@ -23,7 +23,7 @@ from neobert.data.batches.targets import IGNORED
 from neobert.kernels import reference as formulas
 from neobert.model import NeoBERTConfig
 from neobert.probes.numerics.leak_batch import LeakBatch
-from neobert.probes.numerics.paths import UNBOUNDED, Path, finite
+from neobert.probes.numerics.paths import UNBOUNDED, Path, finite_or_infinity
 
 Weights = Mapping[str, Tensor]
 
@@ -66,19 +66,21 @@ def encode(weights: Weights, config: NeoBERTConfig, ids: Tensor, lengths: tuple[
         x = x + weights["model.positional_embedding.weight"][positions]
         positions = torch.zeros_like(positions)  # a rotation by nothing
     for number in range(config.num_hidden_layers):
-        block = _under(weights, f"model.transformer_encoder.{number}.")
-        qkv = _norm(x, _under(block, "attention_norm."), config) @ block["qkv.weight"].t()
+        block = _select_prefix(weights, f"model.transformer_encoder.{number}.")
+        qkv = _rms_norm(x, _select_prefix(block, "attention_norm."), config) @ block["qkv.weight"].t()
         attended = formulas.attention(qkv, positions, bounds, config.num_attention_heads, config.rope_theta)
         x = x + attended @ block["wo.weight"].t()
-        x = x + _feed_forward(_norm(x, _under(block, "ffn_norm."), config), _under(block, "ffn."), config)
-    return _norm(x, _under(weights, "model.layer_norm."), config)
+        x = x + _feed_forward(
+            _rms_norm(x, _select_prefix(block, "ffn_norm."), config), _select_prefix(block, "ffn."), config
+        )
+    return _rms_norm(x, _select_prefix(weights, "model.layer_norm."), config)
 
 
-def _under(weights: Weights, prefix: str) -> dict[str, Tensor]:
+def _select_prefix(weights: Weights, prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
 
 
-def _norm(x: Tensor, weights: Weights, config: NeoBERTConfig) -> Tensor:
+def _rms_norm(x: Tensor, weights: Weights, config: NeoBERTConfig) -> Tensor:
     if config.rms_norm:
         return formulas.rms_norm(x, weights["weight"], config.norm_eps)
     return F.layer_norm(x, x.shape[-1:], weights["weight"], weights["bias"], config.norm_eps)
@@ -100,7 +102,7 @@ class ReferenceErrors:
     """
 
     def __init__(self, path: Path, batch: LeakBatch) -> None:
-        labels = batch.labels(batch.places_outside(None))
+        labels = batch.labels(batch.positions_outside(None))
         weights, config = path.weights, path.model.config
         self._weights = {name: weight.detach().clone() for name, weight in weights.items()}
         with sdpa_kernel(PLAIN):
@@ -109,7 +111,7 @@ class ReferenceErrors:
         self.forward = _logit_errors(plain.logits, self.truth.logits)
         self.backward = _gradient_errors(plain.gradients, self.truth)
 
-    def is_of(self, path: Path) -> bool:
+    def has_weights_of(self, path: Path) -> bool:
         """Return whether the weights of `path` equal the reference's weights bit for bit."""
         held = path.weights
         return held.keys() == self._weights.keys() and all(
@@ -122,20 +124,20 @@ def measure_parity(path: Path, batch: LeakBatch, reference_errors: ReferenceErro
 
     The logit (forward) ratios of a compiled path are None: its step returns only the loss.
     """
-    labels = batch.labels(batch.places_outside(None))
+    labels = batch.labels(batch.positions_outside(None))
     loss, gradients = path.gradients(batch, labels)
     backward = _gradient_errors(gradients, reference_errors.truth)
     found = {
         "is_finite": bool(loss.isfinite()) and all(bool(g.isfinite().all()) for g in gradients.values()),
         "forward_max_ratio": None,
         "forward_mean_ratio": None,
-        "backward_max_ratio": _ratio(backward["max"], reference_errors.backward["max"]),
-        "backward_mean_ratio": _ratio(backward["mean"], reference_errors.backward["mean"]),
+        "backward_max_ratio": _error_ratio(backward["max"], reference_errors.backward["max"]),
+        "backward_mean_ratio": _error_ratio(backward["mean"], reference_errors.backward["mean"]),
     }
     if not path.is_compiled:
         forward = _logit_errors(path.logits(batch, labels), reference_errors.truth.logits)
-        found["forward_max_ratio"] = _ratio(forward["max"], reference_errors.forward["max"])
-        found["forward_mean_ratio"] = _ratio(forward["mean"], reference_errors.forward["mean"])
+        found["forward_max_ratio"] = _error_ratio(forward["max"], reference_errors.forward["max"])
+        found["forward_mean_ratio"] = _error_ratio(forward["mean"], reference_errors.forward["mean"])
     return found
 
 
@@ -154,7 +156,7 @@ def _gradient_errors(gradients: dict[str, Tensor], truth: LogitsAndGradients) ->
     return {"max": max(errors), "mean": sum(errors) / len(errors)}
 
 
-def _ratio(error: float, unit: float) -> float:
+def _error_ratio(error: float, unit: float) -> float:
     if unit:
-        return finite(error / unit)
+        return finite_or_infinity(error / unit)
     return UNBOUNDED if error else 0.0

@@ -17,7 +17,7 @@ from neobert.model.attention import summarize
 from neobert.objectives import StepKernels
 from neobert.probes.numerics.isolation import (
     choose_victims,
-    direction_declared,
+    declared_direction,
     measure_direction,
     measure_isolation,
     measure_padding,
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Setting:
+class ProbeSetting:
     """Inputs that all paths share.
 
     Attributes:
@@ -70,13 +70,13 @@ class Setting:
 
     def reference_for(self, path: Path) -> ReferenceErrors:
         """Return the reference errors under a path's weights, computed once for paths that share them."""
-        if self.reference_errors is None or not self.reference_errors.is_of(path):
+        if self.reference_errors is None or not self.reference_errors.has_weights_of(path):
             self.reference_errors = ReferenceErrors(path, self.batch)
         return self.reference_errors
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class PathVariant:
     """Path to probe: a combination of kernels, compiled or eager.
 
     Attributes:
@@ -110,13 +110,13 @@ class Variant:
         }
 
 
-def probe_path(setting: Setting, variant: Variant) -> dict[str, Any]:
+def probe_path(setting: ProbeSetting, variant: PathVariant) -> dict[str, Any]:
     """Run all probes and planted faults on one path; return its report, with any exception in `error`."""
     found = variant.unmeasured()
     watch = Stopwatch(setting.device)
     log.info("probing %s", variant.label)
     try:
-        for measured in measure(setting, variant, watch):
+        for measured in measure_variant(setting, variant, watch):
             found |= measured
     except Exception as error:
         log.exception("%s stopped", variant.label)
@@ -124,17 +124,19 @@ def probe_path(setting: Setting, variant: Variant) -> dict[str, Any]:
     return found | {"durations_s": watch.durations_s}
 
 
-def build(setting: Setting, kernels: StepKernels, **how: bool) -> Path:
+def build_variant_path(setting: ProbeSetting, kernels: StepKernels, **how: bool) -> Path:
     """Build the path that uses these kernels; `how` is passed to `build_path`."""
     return build_path(setting.config, kernels, setting.vocab_size, setting.device, setting.dtype, **how)
 
 
-def measure(setting: Setting, variant: Variant, watch: Stopwatch) -> Iterator[dict[str, Any]]:
+def measure_variant(
+    setting: ProbeSetting, variant: PathVariant, watch: Stopwatch
+) -> Iterator[dict[str, Any]]:
     """Run all probes of a path, then the planted faults; yield each part of the report when measured."""
     batch = setting.batch
     with watch.phase("model"):
-        path = build(setting, variant.kernels, is_compiled=variant.is_compiled)
-    labels = batch.labels(batch.places_outside(None))
+        path = build_variant_path(setting, variant.kernels, is_compiled=variant.is_compiled)
+    labels = batch.labels(batch.positions_outside(None))
     if path.kernels.replace_blocks and not path.is_compiled:
         with watch.phase("kernels"), compiling_only():
             path.gradients(batch, labels)
@@ -142,12 +144,12 @@ def measure(setting: Setting, variant: Variant, watch: Stopwatch) -> Iterator[di
         path.gradients(batch, labels)
     yield {
         "dispatched": summarize(path.objective.attention_ran) or "",
-        "declared": direction_declared(path),
+        "declared": declared_direction(path),
     }
     with watch.phase("reference"):
         reference_errors = setting.reference_for(path)
     found: dict[str, Any] = {}
-    for name, probe in probes_of(path, reference_errors).items():
+    for name, probe in probes_for_path(path, reference_errors).items():
         with watch.phase(name):
             found[name] = probe(path, batch)
         yield {"probes": found}
@@ -160,7 +162,9 @@ def measure(setting: Setting, variant: Variant, watch: Stopwatch) -> Iterator[di
     yield {"mutants": mutants}
 
 
-def probes_of(path: Path, reference_errors: ReferenceErrors) -> dict[str, Callable[[Path, LeakBatch], Any]]:
+def probes_for_path(
+    path: Path, reference_errors: ReferenceErrors
+) -> dict[str, Callable[[Path, LeakBatch], Any]]:
     """Return the probes that apply to a path, by their names in the report; fewer for a compiled path."""
 
     def isolation(path: Path, batch: LeakBatch) -> dict[str, Any]:

@@ -141,16 +141,16 @@ UNBOUNDED = 1e30
 """Stands for infinity and NaN, which JSON lacks; larger than any limit."""
 
 
-def finite(value: float) -> float:
-    """Return `value`, or `UNBOUNDED` if it is infinite, NaN or larger than that."""
+def finite_or_infinity(value: float) -> float:
+    """Limit a value to `UNBOUNDED`; infinity and NaN also become `UNBOUNDED`."""
     return float(value) if math.isfinite(value) and value < UNBOUNDED else UNBOUNDED
 
 
-def largest(tensor: Tensor) -> float:
+def largest_magnitude(tensor: Tensor) -> float:
     """Return the largest absolute value in a tensor, at most `UNBOUNDED`; 0 if it is empty."""
-    return finite(tensor.abs().max().item()) if tensor.numel() else 0.0
+    return finite_or_infinity(tensor.abs().max().item()) if tensor.numel() else 0.0
 
 
-def difference(after: Tensor, before: Tensor) -> Tensor:
+def absolute_difference(after: Tensor, before: Tensor) -> Tensor:
     """Return `after - before` elementwise, with 0 where both are NaN and NaN where one is."""
     return torch.where((after == before) | (after.isnan() & before.isnan()), 0.0, after.float() - before)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from neobert.model import encoder
 from neobert.objectives import packed_encoder
-from neobert.probes.numerics.faulty_attention import Target, patched
+from neobert.probes.numerics.faulty_attention import Target, patch_functions
 from neobert.probes.numerics.leak_batch import LeakBatch
-from neobert.probes.numerics.paths import Path, largest
+from neobert.probes.numerics.paths import Path, largest_magnitude
 
 Table = tuple[Tensor, Tensor]
 """Positions [T], and their interleaved (cosine, sine) pairs [T, E]."""
@@ -38,7 +38,7 @@ def measure_rotation(path: Path, batch: LeakBatch) -> dict[str, Any] | None:
     if not tables:
         return None
     size, theta = path.model.config.dim_head, path.model.config.rope_theta
-    tokens = batch.places_outside(None)
+    tokens = batch.positions_outside(None)
     truth = torch.cat([torch.arange(n, device=tokens.device) for n in batch.lengths])
     angles = truth.double()[:, None] * theta ** -(
         torch.arange(0, size, 2, device=truth.device).double() / size
@@ -47,7 +47,7 @@ def measure_rotation(path: Path, batch: LeakBatch) -> dict[str, Any] | None:
     return {
         "max_position": int(truth.max()),
         "misplaced": max(int((positions[tokens] != truth).sum()) for positions, _ in tables),
-        "largest_error": max(largest(table[tokens].double() - wanted) for _, table in tables),
+        "largest_error": max(largest_magnitude(table[tokens].double() - wanted) for _, table in tables),
     }
 
 
@@ -55,11 +55,11 @@ def measure_rotation(path: Path, batch: LeakBatch) -> dict[str, Any] | None:
 def recorded_rotations() -> Iterator[list[Table]]:
     """Record the positions [T] and rotary tables [T, E] computed inside the `with` block."""
     tables: list[Table] = []
-    with patched(MAKERS, lambda make, _: _recording(make, tables)):
+    with patch_functions(MAKERS, lambda make, _: _record_tables(make, tables)):
         yield tables
 
 
-def _recording(make: Callable[..., Tensor], tables: list[Table]) -> Callable[..., Tensor]:
+def _record_tables(make: Callable[..., Tensor], tables: list[Table]) -> Callable[..., Tensor]:
     def record(positions: Tensor, head_dim: int, *rest: Any) -> Tensor:
         rotation = make(positions, head_dim, *rest)
         # A kernel's table has the pairs of queries first, then those of keys and values.
@@ -70,6 +70,6 @@ def _recording(make: Callable[..., Tensor], tables: list[Table]) -> Callable[...
     return record
 
 
-def maker_of(path: Path) -> Target:
+def rotary_table_function(path: Path) -> Target:
     """Return the function that computes this path's rotary table, as (module, name)."""
     return MAKERS[1] if path.kernels.replace_blocks else MAKERS[0]

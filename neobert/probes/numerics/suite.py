@@ -37,11 +37,11 @@ from neobert.objectives import StepKernels, resolve_step_kernels
 from neobert.objectives.step_kernels import block_attention_error, set_torch_kernels
 from neobert.plan.vocabulary import vocabulary_rows
 from neobert.precision.table import recipe_of
-from neobert.probes.numerics.leak_batch import build_leak_batch, lengths_for, shape_for
-from neobert.probes.numerics.path_checks import Setting, Variant, build, probe_path
-from neobert.probes.numerics.paths import finite, probe_config
+from neobert.probes.numerics.leak_batch import batch_shape_for, build_leak_batch, lengths_for
+from neobert.probes.numerics.path_checks import PathVariant, ProbeSetting, build_variant_path, probe_path
+from neobert.probes.numerics.paths import finite_or_infinity, probe_config
 
-Probe = Callable[[Setting, Sequence[Variant]], list[dict[str, Any]]]
+Probe = Callable[[ProbeSetting, Sequence[PathVariant]], list[dict[str, Any]]]
 
 
 def run_suite(
@@ -54,7 +54,7 @@ def run_suite(
 
     Raises `ProjectError` ATT001 if the kernels that the config names cannot run on this machine.
     """
-    setting, candidates = prepare(config, device_type, every=every)
+    setting, candidates = prepare_suite(config, device_type, every=every)
     variants = list_variants(setting, candidates)
     return {
         "device": torch.cuda.get_device_name() if device_type == "cuda" else "cpu",
@@ -71,45 +71,49 @@ def run_suite(
     }
 
 
-def probe_here(setting: Setting, variants: Sequence[Variant]) -> list[dict[str, Any]]:
+def probe_here(setting: ProbeSetting, variants: Sequence[PathVariant]) -> list[dict[str, Any]]:
     """Probe the paths one after another in this process; return their reports."""
     return [probe_path(setting, variant) for variant in variants]
 
 
 def probe_named(config: RunConfig, device_type: str, label: str) -> dict[str, Any]:
-    """Probe the path whose `Variant.label` is `label`; return its report. ValueError if there is none."""
-    setting, candidates = prepare(config, device_type, every=True)
+    """Probe the path whose `PathVariant.label` is `label`; return its report. ValueError if there is none."""
+    setting, candidates = prepare_suite(config, device_type, every=True)
     (variant,) = (variant for variant in list_variants(setting, candidates) if variant.label == label)
     return probe_path(setting, variant)
 
 
-def prepare(config: RunConfig, device_type: str, *, every: bool) -> tuple[Setting, Candidates]:
+def prepare_suite(config: RunConfig, device_type: str, *, every: bool) -> tuple[ProbeSetting, Candidates]:
     """Return the inputs that all paths share, and the kernels to probe, with the run's own kernels first."""
     set_torch_kernels(config, device_type)
     setting = make_setting(config, torch.device(device_type))
     return setting, find_candidates(config, device_type, setting.dtype, every=every)
 
 
-def make_setting(config: RunConfig, device: torch.device) -> Setting:
+def make_setting(config: RunConfig, device: torch.device) -> ProbeSetting:
     """Return the probes' config, vocabulary size, dtype and microbatch, derived from the run's config."""
     lengths = lengths_for(longest_row(config))
-    shape = shape_for(config, lengths, longest_row(config))
+    shape = batch_shape_for(config, lengths, longest_row(config))
     small = probe_config(config, shape.rows)
     vocab_size = vocabulary_rows(config)
     dtype = getattr(torch, recipe_of(config).dtype)
-    return Setting(small, vocab_size, device, dtype, build_leak_batch(small, vocab_size, lengths, device))
+    return ProbeSetting(
+        small, vocab_size, device, dtype, build_leak_batch(small, vocab_size, lengths, device)
+    )
 
 
-def list_variants(setting: Setting, candidates: Candidates) -> list[Variant]:
+def list_variants(setting: ProbeSetting, candidates: Candidates) -> list[PathVariant]:
     """Return the paths to probe, with the path of the run's own kernels first."""
     resolved = candidates.runnable[0]
     return [
-        Variant(kernels, is_compiled, kernels is resolved)
-        for kernels, is_compiled in _variants(setting, candidates)
+        PathVariant(kernels, is_compiled, kernels is resolved)
+        for kernels, is_compiled in _kernels_and_compilation(setting, candidates)
     ]
 
 
-def _variants(setting: Setting, candidates: Candidates) -> Iterator[tuple[StepKernels, bool]]:
+def _kernels_and_compilation(
+    setting: ProbeSetting, candidates: Candidates
+) -> Iterator[tuple[StepKernels, bool]]:
     """Yield all kernels eager, and the first kernels with each block kernel also compiled, if possible.
 
     Compiling takes ten seconds or more: a run that does not compile has no compiled path to probe, and other
@@ -125,12 +129,12 @@ def _variants(setting: Setting, candidates: Candidates) -> Iterator[tuple[StepKe
             yield kernels, True
 
 
-def measure_initial_loss(setting: Setting, kernels: StepKernels) -> float:
+def measure_initial_loss(setting: ProbeSetting, kernels: StepKernels) -> float:
     """Return the mean loss per labelled token of a model with the initial weights of training."""
-    path = build(setting, kernels, has_initial_weights=True)
-    labels = setting.batch.labels(setting.batch.places_outside(None))
+    path = build_variant_path(setting, kernels, has_initial_weights=True)
+    labels = setting.batch.labels(setting.batch.positions_outside(None))
     with torch.no_grad():
-        return finite((path.loss(setting.batch, labels) / (labels >= 0).sum()).item())
+        return finite_or_infinity((path.loss(setting.batch, labels) / (labels >= 0).sum()).item())
 
 
 @dataclass(slots=True)
@@ -163,7 +167,7 @@ def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, 
     )
     if not every or not config.datacollator.pack_sequences:
         return candidates
-    for name, attention in nameable():
+    for name, attention in selectable_kernels():
         variant = replace(replace(config, BlockKernel.KEY, name), AttentionKernel.KEY, attention)
         try:
             kernels = resolve_step_kernels(variant, device_type, dtype)
@@ -178,7 +182,7 @@ def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, 
     return candidates
 
 
-def nameable() -> list[tuple[str, str]]:
+def selectable_kernels() -> list[tuple[str, str]]:
     """Return the pairs (`model.kernel_backend`, `model.attn_backend`) to try.
 
     They are torch blocks with each attention kernel, and each other block kernel with attention "auto".
@@ -203,10 +207,10 @@ class ParallelPaths:
 
     resolved_file: Path
 
-    def __call__(self, setting: Setting, variants: Sequence[Variant]) -> list[dict[str, Any]]:
+    def __call__(self, setting: ProbeSetting, variants: Sequence[PathVariant]) -> list[dict[str, Any]]:
         """Probe all paths; return their reports in the order of `variants`."""
         first, *others = variants
-        num_workers = min(len(others), num_at_once(setting.device))
+        num_workers = min(len(others), max_parallel_paths(setting.device))
         if num_workers < 2:
             return [probe_path(setting, variant) for variant in variants]
         with ThreadPoolExecutor(num_workers) as pool:
@@ -215,7 +219,7 @@ class ParallelPaths:
             pending = {variant: pool.submit(self.probe, setting, variant) for variant in ordered}
             return [probe_path(setting, first), *(pending[variant].result() for variant in others)]
 
-    def probe(self, setting: Setting, variant: Variant) -> dict[str, Any]:
+    def probe(self, setting: ProbeSetting, variant: PathVariant) -> dict[str, Any]:
         """Probe one path in a child process; return its report, with `error` set if the process fails.
 
         Phase `process` of the durations is the wall time of the child process.
@@ -237,7 +241,7 @@ class ParallelPaths:
         return found
 
 
-def num_at_once(device: torch.device) -> int:
+def max_parallel_paths(device: torch.device) -> int:
     """Return the number of paths to probe at the same time, limited by CPU cores and free GPU memory."""
     cores = len(os.sched_getaffinity(0)) // CORES_PER_PATH
     if device.type != "cuda":

@@ -34,7 +34,7 @@ COLLECTIVE_LIMIT = timedelta(seconds=40)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RankReport:
     """Report files of one rank: the stage that it reached, and its results.
 
     Attributes:
@@ -67,13 +67,13 @@ def main(arguments: Sequence[str]) -> None:
     """Run the checks and write this rank's report. A rank that raises writes no report."""
     # torchrun ends all ranks when one dies; the others must report which one it was before they end.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    report = Report(Path(arguments[1]), int(os.environ["RANK"]))
+    report = RankReport(Path(arguments[1]), int(os.environ["RANK"]))
     report.reach("start")
     config = read_config(Path(arguments[0]))
     report.finish(check_ranks(config, report))
 
 
-def check_ranks(config: RunConfig, report: Report) -> dict[str, Any]:
+def check_ranks(config: RunConfig, report: RankReport) -> dict[str, Any]:
     """Wait for all ranks; if none is absent, test the barrier, collectives and a small model.
 
     Returns this rank's results. If ranks are absent, only `identity` and `absent` are set.
@@ -84,7 +84,7 @@ def check_ranks(config: RunConfig, report: Report) -> dict[str, Any]:
 
     store, rank, world_size = next(dist.rendezvous("env://"))
     barrier = MonitoredBarrier(dist.PrefixStore("neobert", store), rank, world_size)
-    found: dict[str, Any] = {"identity": identity(config, rank)}
+    found: dict[str, Any] = {"identity": rank_identity(config, rank)}
     report.reach("roll call")
     absent = barrier.wait("roll", TIMEOUT_S)
     found["absent"] = absent
@@ -92,10 +92,12 @@ def check_ranks(config: RunConfig, report: Report) -> dict[str, Any]:
         return found
     report.reach("drill")
     found["drill_absent"], found["drill_s"] = barrier.self_test()
-    return found | measure(config, report, store, rank, world_size)
+    return found | measure_ranks(config, report, store, rank, world_size)
 
 
-def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size: int) -> dict[str, Any]:
+def measure_ranks(
+    config: RunConfig, report: RankReport, store: Any, rank: int, world_size: int
+) -> dict[str, Any]:
     """Initialize the process group; run the checks that need all ranks and return their results by stage."""
     report.reach("imports")
     import torch
@@ -105,7 +107,7 @@ def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size
     from neobert.precision.recipe import FP32
     from neobert.probes.ranks import collectives, replicas
 
-    device = own_device()
+    device = process_device()
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -119,10 +121,10 @@ def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size
         timeout=COLLECTIVE_LIMIT,
     )
     stages: dict[str, Callable[[], Any]] = {
-        "collectives": lambda: collectives.check_all(rank, world_size, device),
+        "collectives": lambda: collectives.check_all_collectives(rank, world_size, device),
         "bus_bytes_per_s": lambda: collectives.bus_bytes_per_s(world_size, device),
         "has_peer_access": lambda: collectives.has_peer_access(world_size),
-        "model": lambda: replicas.try_out(
+        "model": lambda: replicas.check_replicas(
             config, World(FP32, config.distributed.mode), report.folder / "weights.safetensors"
         ),
     }
@@ -135,7 +137,7 @@ def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size
     return found
 
 
-def own_device() -> Any:
+def process_device() -> Any:
     """Return this rank's device, the same as in training."""
     import torch
 
@@ -144,16 +146,16 @@ def own_device() -> Any:
     return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
 
 
-def identity(config: RunConfig, rank: int) -> dict[str, Any]:
+def rank_identity(config: RunConfig, rank: int) -> dict[str, Any]:
     """Return the rank's host, device, versions, and digests of config and code."""
-    device = own_device()
+    device = process_device()
     return {
         "rank": rank,
         "hostname": socket.gethostname(),
         "device": str(device),
         "config_digest": digest(config),
         "code_digest": code_digest(),
-        "versions": versions(),
+        "versions": library_versions(),
     }
 
 
@@ -166,7 +168,7 @@ def code_digest() -> str:
     return summed.hexdigest()
 
 
-def versions() -> dict[str, str]:
+def library_versions() -> dict[str, str]:
     """Return the versions of Python, packages, CUDA and NCCL, and the name of the GPU."""
     import accelerate
     import torch
@@ -181,7 +183,7 @@ def versions() -> dict[str, str]:
     }
     if torch.cuda.is_available():
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-        found["gpu"] = torch.cuda.get_device_name(own_device())
+        found["gpu"] = torch.cuda.get_device_name(process_device())
     return found
 
 

@@ -39,9 +39,9 @@ class MonitoredBarrier:
     def absent(self, name: str, timeout_s: float) -> tuple[int, ...]:
         """Return the ranks that have not entered barrier `name`; `timeout_s` is the limit for all."""
         deadline = time.monotonic() + timeout_s
-        return tuple(rank for rank in range(self.world_size) if not self._signs(name, rank, deadline))
+        return tuple(rank for rank in range(self.world_size) if not self._has_entered(name, rank, deadline))
 
-    def _signs(self, name: str, rank: int, deadline: float) -> bool:
+    def _has_entered(self, name: str, rank: int, deadline: float) -> bool:
         left_s = max(0.05, deadline - time.monotonic())
         try:
             self.store.wait([f"{name}/{rank}"], timedelta(seconds=left_s))
@@ -83,19 +83,23 @@ def expected_sum(world_size: int, size: int, dtype: torch.dtype, device: torch.d
     return (world_size * (world_size + 1) // 2 + world_size * steps).to(dtype)
 
 
-def check_all(rank: int, world_size: int, device: torch.device) -> list[dict[str, Any]]:
-    """Run both collectives for all dtypes and sizes; return their results as `check` yields them."""
-    return [result for case in _cases(device) for result in check(*case, rank, world_size, device)]
+def check_all_collectives(rank: int, world_size: int, device: torch.device) -> list[dict[str, Any]]:
+    """Run both collectives for all dtypes and sizes; return the results of `check_collectives`."""
+    return [
+        result
+        for case in _dtypes_and_sizes(device)
+        for result in check_collectives(*case, rank, world_size, device)
+    ]
 
 
-def _cases(device: torch.device) -> Iterator[tuple[torch.dtype, int]]:
+def _dtypes_and_sizes(device: torch.device) -> Iterator[tuple[torch.dtype, int]]:
     for dtype in DTYPES:
         yield from ((dtype, size) for size in SIZES)
     if device.type == "cuda":
         yield torch.float32, LARGEST["cuda"]
 
 
-def check(
+def check_collectives(
     dtype: torch.dtype, size: int, rank: int, world_size: int, device: torch.device
 ) -> Iterator[dict[str, Any]]:
     """Run an all-reduce and an all-gather of [size] values.
@@ -110,11 +114,11 @@ def check(
     is_right = torch.equal(total, expected_sum(world_size, size, dtype, device))
     yield case | {"operation": "all_reduce", "is_right": is_right, "wrong_from": []}
     del total
-    wrong = wrong_parts(own, world_size)
+    wrong = ranks_with_wrong_parts(own, world_size)
     yield case | {"operation": "all_gather", "is_right": not wrong, "wrong_from": wrong}
 
 
-def wrong_parts(own: Tensor, world_size: int) -> list[int]:
+def ranks_with_wrong_parts(own: Tensor, world_size: int) -> list[int]:
     """All-gather `own`; return the ranks from which wrong values arrived."""
     parts = [torch.empty_like(own) for _ in range(world_size)]
     dist.all_gather(parts, own)
@@ -128,20 +132,20 @@ def wrong_parts(own: Tensor, world_size: int) -> list[int]:
 def bus_bytes_per_s(world_size: int, device: torch.device) -> float:
     """Return the bus bandwidth of the largest all-reduce, 2 (N - 1) / N * bytes / seconds."""
     tensor = torch.zeros(LARGEST[device.type], device=device)
-    times_s = [_timed(tensor) for _ in range(WARM_UPS + REPEATS)][WARM_UPS:]
+    times_s = [_time_all_reduce(tensor) for _ in range(WARM_UPS + REPEATS)][WARM_UPS:]
     num_bytes = tensor.numel() * tensor.element_size()
     return 2 * (world_size - 1) / world_size * num_bytes / min(times_s)
 
 
-def _timed(tensor: Tensor) -> float:
-    _wait(tensor.device)
+def _time_all_reduce(tensor: Tensor) -> float:
+    _synchronize(tensor.device)
     started = time.perf_counter()
     dist.all_reduce(tensor)
-    _wait(tensor.device)
+    _synchronize(tensor.device)
     return time.perf_counter() - started
 
 
-def _wait(device: torch.device) -> None:
+def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

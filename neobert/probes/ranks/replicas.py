@@ -31,7 +31,7 @@ MASKED_EVERY = 5
 LEARNING_RATE = 0.1
 
 
-def try_out(config: RunConfig, world: World, saved: Path) -> dict[str, Any]:
+def check_replicas(config: RunConfig, world: World, saved: Path) -> dict[str, Any]:
     """Build, prepare, step, save and load a small model on all ranks.
 
     Returns digests of its weights after each stage, and loss and gradient norm of the distributed step and of
@@ -40,14 +40,14 @@ def try_out(config: RunConfig, world: World, saved: Path) -> dict[str, Any]:
     torch.manual_seed(config.seed)
     section = config.model if isinstance(config.model, ModelConfig) else ModelConfig()
     model = small_model(section)
-    single = on_one_rank(deepcopy(model), world)
-    digests = {"start": digest_of(model)}
+    single = step_on_one_rank(deepcopy(model), world)
+    digests = {"start": weights_digest(model)}
     module = world.prepare(TokenObjective(backbone_of(model), targets_only=True))
-    digests["after preparation"] = digest_of(model)
+    digests["after preparation"] = weights_digest(model)
     optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
-    loss, grad_norm = over_all_ranks(module, world)
+    loss, grad_norm = step_on_all_ranks(module, world)
     optimizer.step()
-    digests["after a step"] = digest_of(model)
+    digests["after a step"] = weights_digest(model)
     digests["after a resume"] = resumed_digest(model, world, saved)
     return {
         "digests": digests,
@@ -74,7 +74,7 @@ def small_model(model: ModelConfig) -> NeoBERTLMHead:
     return NeoBERTLMHead(build_model_config(small, VOCABULARY, 0, "sdpa"))
 
 
-def digest_of(model: nn.Module) -> str:
+def weights_digest(model: nn.Module) -> str:
     """Return the SHA-256 of the model's weights, gathered if sharded. All ranks must call this function."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
@@ -93,7 +93,7 @@ def resumed_digest(model: NeoBERTLMHead, world: World, saved: Path) -> str:
         for parameter in model.parameters():
             parameter.fill_(world.rank)
     load_weights(model, saved)
-    return digest_of(model)
+    return weights_digest(model)
 
 
 def microbatches(world: World) -> Iterator[dict[str, Any]]:
@@ -101,10 +101,12 @@ def microbatches(world: World) -> Iterator[dict[str, Any]]:
     generator = torch.Generator().manual_seed(0)
     for number in range(MICROBATCHES_PER_RANK * world.dp_size):
         lengths = LENGTHS[number % len(LENGTHS) :]
-        yield _packed(lengths, generator, world.device)
+        yield _packed_microbatch(lengths, generator, world.device)
 
 
-def _packed(lengths: tuple[int, ...], generator: torch.Generator, device: torch.device) -> dict[str, Any]:
+def _packed_microbatch(
+    lengths: tuple[int, ...], generator: torch.Generator, device: torch.device
+) -> dict[str, Any]:
     tokens = sum(lengths)
     ids = torch.randint(1, VOCABULARY, (tokens,), generator=generator)
     is_target = torch.arange(tokens) % MASKED_EVERY == 0
@@ -120,7 +122,7 @@ def _packed(lengths: tuple[int, ...], generator: torch.Generator, device: torch.
     }
 
 
-def over_all_ranks(module: nn.Module, world: World) -> tuple[float, float]:
+def step_on_all_ranks(module: nn.Module, world: World) -> tuple[float, float]:
     """Return mean loss and gradient norm of the global batch, distributed over the ranks."""
     own = list(microbatches(world))[world.dp_rank :: world.dp_size]
     (num_targets,) = world.sum_over_ranks([sum(batch["num_targets"] for batch in own)])
@@ -133,7 +135,7 @@ def over_all_ranks(module: nn.Module, world: World) -> tuple[float, float]:
     return float(world.add_up(total)) / num_targets, float(world.gradient_norm(module))
 
 
-def on_one_rank(model: NeoBERTLMHead, world: World) -> tuple[float, float]:
+def step_on_one_rank(model: NeoBERTLMHead, world: World) -> tuple[float, float]:
     """Return mean loss and gradient norm of the global batch, computed by this process alone."""
     module = TokenObjective(backbone_of(model), targets_only=True).to(world.device)
     batches = list(microbatches(world))

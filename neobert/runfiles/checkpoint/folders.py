@@ -23,8 +23,8 @@ from pathlib import Path
 
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.manifest import FILE_NAME as MANIFEST
-from neobert.runfiles.checkpoint.manifest import Manifest, verify
-from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT, IntactCheckpointError, broken
+from neobert.runfiles.checkpoint.manifest import Manifest, verify_checkpoint
+from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT, IntactCheckpointError, unusable_checkpoint_error
 from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, CONFIG, LATEST, NEVER, RESOLVED
 
@@ -50,8 +50,8 @@ Verify = Callable[[Path], Manifest]
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
-    """Step of a checkpoint that cannot be resumed from, and the reason."""
+class RejectedCheckpoint:
+    """Checkpoint that cannot be resumed from: its step and the reason."""
 
     step: int
     reason: str
@@ -71,7 +71,9 @@ def checkpoint_steps(root: Path) -> list[int]:
     return sorted(int(path.name) for path in named if path.is_dir() or path.is_symlink())
 
 
-def find(root: Path, selector: str, verify: Verify = verify) -> VerifiedCheckpoint | None:
+def find_checkpoint(
+    root: Path, selector: str, verify: Verify = verify_checkpoint
+) -> VerifiedCheckpoint | None:
     """Return the verified checkpoint for a value of resume_from_checkpoint; None for a fresh start.
 
     Args:
@@ -81,30 +83,30 @@ def find(root: Path, selector: str, verify: Verify = verify) -> VerifiedCheckpoi
     Raises `ProjectError` CKP007 if the selected checkpoint fails verification, or if `auto` finds only
     damaged checkpoints. Changes no files.
     """
-    return search(root, selector, verify)[0]
+    return find_checkpoint_and_rejected(root, selector, verify)[0]
 
 
-def search(
-    root: Path, selector: str, verify: Verify = verify
-) -> tuple[VerifiedCheckpoint | None, tuple[Rejected, ...]]:
-    """Return the result of `find`, and the newer checkpoints that `auto` rejected as damaged.
+def find_checkpoint_and_rejected(
+    root: Path, selector: str, verify: Verify = verify_checkpoint
+) -> tuple[VerifiedCheckpoint | None, tuple[RejectedCheckpoint, ...]]:
+    """Find a checkpoint like `find_checkpoint`; also return newer ones that `auto` rejected as damaged.
 
-    Raises `ProjectError` CKP007 like `find`, and for a checkpoint that this user has no permission to read.
+    Raises `ProjectError` CKP007 like `find_checkpoint`, and for a checkpoint that this user may not read.
     """
     if selector == NEVER:
         return None, ()
     try:
         if selector == AUTO:
             return _newest_verified(root, verify)
-        folder = _named(root, selector)
+        folder = _selected_folder(root, selector)
         return (folder, verify(folder)), ()
     except PermissionError as error:
-        raise broken(
+        raise unusable_checkpoint_error(
             Path(error.filename), "this user has no read permission for this file", UNREADABLE_HINT
         ) from error
 
 
-def newest_usable(root: Path, verify: Verify = verify) -> Path | None:
+def newest_usable_checkpoint(root: Path, verify: Verify = verify_checkpoint) -> Path | None:
     """Return the newest checkpoint that passes verification, or None. Skips damaged and unreadable ones."""
     for step in reversed(checkpoint_steps(root)):
         with suppress(ProjectError, PermissionError):
@@ -113,31 +115,31 @@ def newest_usable(root: Path, verify: Verify = verify) -> Path | None:
     return None
 
 
-def best_or_newest(root: Path) -> Path:
-    """Return the best checkpoint of a folder that has some, else the newest, after verification.
+def best_or_newest_checkpoint(root: Path) -> Path:
+    """Return the best checkpoint of a folder, else the newest, after verification.
 
     A run with `trainer.metric_for_best_model` has a best one. Raises `ProjectError` CKP007 if it is damaged;
     an older one, which is another model, is only named.
     """
-    folder = follow(root, BEST) or root / str(checkpoint_steps(root)[-1])
+    folder = follow_pointer(root, BEST) or root / str(checkpoint_steps(root)[-1])
     try:
-        find(root, str(folder))
+        find_checkpoint(root, str(folder))
     except ProjectError as error:
-        usable = newest_usable(root) if error.hint == DAMAGED_HINT else None
+        usable = newest_usable_checkpoint(root) if error.hint == DAMAGED_HINT else None
         if usable is None:
             raise
         raise replace(error, hint=f"restore the checkpoint from a copy, or pass {usable}") from None
     return folder
 
 
-def in_quarantine(root: Path) -> list[str]:
+def corrupt_checkpoint_names(root: Path) -> list[str]:
     """Return the names of the checkpoints that failed verification and were renamed (`.corrupt-*`)."""
     if not root.is_dir():
         return []
     return sorted(path.name for path in root.iterdir() if path.name.startswith(f"{CORRUPT}-"))
 
 
-def set_aside_in(root: Path) -> list[tuple[int, Path]]:
+def superseded_checkpoints(root: Path) -> list[tuple[int, Path]]:
     """Return step and path of the checkpoints renamed by a resume from an earlier step (`.superseded-*`)."""
     if not root.is_dir():
         return []
@@ -149,18 +151,18 @@ def belongs_to(run_dir: Path, checkpoint: Path) -> bool:
     """Return whether a checkpoint is in a run directory, directly or through symlinks to another disk."""
     root = run_dir / CHECKPOINTS
     steps = (root / str(step) for step in checkpoint_steps(root))
-    kept = (path for _, path in set_aside_in(root))
+    kept = (path for _, path in superseded_checkpoints(root))
     places = {Path(os.path.realpath(place)) for place in (run_dir, root, *steps, *kept)}
     target = Path(os.path.realpath(checkpoint))
     return not places.isdisjoint((target, *target.parents))
 
 
-def latest(root: Path) -> Path | None:
+def latest_checkpoint(root: Path) -> Path | None:
     """Return the target of the pointer `latest` (a symlink or text file), or None if it does not exist."""
-    return follow(root, LATEST)
+    return follow_pointer(root, LATEST)
 
 
-def follow(root: Path, name: str) -> Path | None:
+def follow_pointer(root: Path, name: str) -> Path | None:
     """Return the target of the pointer `name` (a symlink or text file), or None if it does not exist."""
     pointer = root / name
     if pointer.is_dir():
@@ -169,59 +171,67 @@ def follow(root: Path, name: str) -> Path | None:
     return root / target if target else None
 
 
-def _newest_verified(root: Path, verify: Verify) -> tuple[VerifiedCheckpoint | None, tuple[Rejected, ...]]:
+def _newest_verified(
+    root: Path, verify: Verify
+) -> tuple[VerifiedCheckpoint | None, tuple[RejectedCheckpoint, ...]]:
     """Return the newest checkpoint that passes verification, and the newer ones that do not.
 
     Raises `ProjectError` CKP007 if checkpoints exist, including renamed ones, but none passes verification.
     """
     if root.is_symlink() and not root.is_dir():
-        raise broken(root, f"the link points to {root.readlink()}, which is not a folder", LINK_HINT)
-    rejected: list[Rejected] = []
+        raise unusable_checkpoint_error(
+            root, f"the link points to {root.readlink()}, which is not a folder", LINK_HINT
+        )
+    rejected: list[RejectedCheckpoint] = []
     for step in reversed(checkpoint_steps(root)):
         try:
             manifest = verify(root / str(step))
         except IntactCheckpointError:
             raise
         except ProjectError as error:
-            rejected.append(Rejected(step, error.message))
+            rejected.append(RejectedCheckpoint(step, error.message))
             continue
         if manifest.step == step:
             return (root / str(step), manifest), tuple(rejected)
-        rejected.append(Rejected(step, f"saved at step {manifest.step}"))
+        rejected.append(RejectedCheckpoint(step, f"saved at step {manifest.step}"))
     looked_at = [
         *map(str, rejected),
-        *(f"{name}: in quarantine" for name in in_quarantine(root)),
-        *(f"{path.name}: set aside" for _, path in set_aside_in(root)),
+        *(f"{name}: in quarantine" for name in corrupt_checkpoint_names(root)),
+        *(f"{path.name}: set aside" for _, path in superseded_checkpoints(root)),
     ]
     if looked_at:
-        raise broken(root, f"no checkpoint passes verification ({'; '.join(looked_at)})", AFRESH_HINT)
+        raise unusable_checkpoint_error(
+            root, f"no checkpoint passes verification ({'; '.join(looked_at)})", AFRESH_HINT
+        )
     return None, ()
 
 
-def _named(root: Path, selector: str) -> Path:
+def _selected_folder(root: Path, selector: str) -> Path:
     """Return the folder for a selector: `latest`, `best`, a checkpoint path, or a path to such a pointer.
 
     Raises `ProjectError` CKP007 if it does not exist or is not a checkpoint.
     """
-    path, pointer = Path(selector), pointer_of(root, selector)
+    path, pointer = Path(selector), selected_pointer(root, selector)
     if pointer is not None:
-        folder = follow(pointer.parent, pointer.name)
+        folder = follow_pointer(pointer.parent, pointer.name)
         if folder is None:
-            raise broken(pointer, "no such pointer", AUTO_HINT)
+            raise unusable_checkpoint_error(pointer, "no such pointer", AUTO_HINT)
         return folder
     if path.is_file():
-        raise broken(path, "is a file, not a folder", AUTO_HINT)
+        raise unusable_checkpoint_error(path, "is a file, not a folder", AUTO_HINT)
     if not path.is_dir():
         there = ", ".join(map(str, checkpoint_steps(path.parent))) or "none"
-        raise broken(path, f"no such folder; available checkpoints: {there}", AUTO_HINT)
-    if holder_of(path) is not None:
-        raise broken(path, "it contains checkpoints but is not a checkpoint", AUTO_HINT)
+        raise unusable_checkpoint_error(path, f"no such folder; available checkpoints: {there}", AUTO_HINT)
+    if checkpoint_root(path) is not None:
+        raise unusable_checkpoint_error(
+            path, "this folder contains checkpoints but is not a checkpoint", AUTO_HINT
+        )
     if reason := _why_no_checkpoint(path):
-        raise broken(path, reason, AUTO_HINT)
+        raise unusable_checkpoint_error(path, reason, AUTO_HINT)
     return path
 
 
-def pointer_of(root: Path, selector: str) -> Path | None:
+def selected_pointer(root: Path, selector: str) -> Path | None:
     """Return the path of the pointer `latest` or `best` that a selector names; None if it names a folder."""
     path = Path(selector)
     if path.name not in (LATEST, BEST):
@@ -230,7 +240,7 @@ def pointer_of(root: Path, selector: str) -> Path | None:
 
 
 def _why_no_checkpoint(folder: Path) -> str:
-    """Return why a folder is not even an incomplete checkpoint; empty if it may be one."""
+    """Return the reason why a folder is not a checkpoint; empty if it may be one."""
     if STEP_NAME.fullmatch(folder.name) or (folder / MANIFEST).exists() or (folder / STATE_DIR).exists():
         return ""
     if (folder / RESOLVED).is_file():
@@ -240,11 +250,11 @@ def _why_no_checkpoint(folder: Path) -> str:
     return "is neither a checkpoint nor a run directory"
 
 
-def holders(path: Path) -> tuple[Path, Path]:
+def checkpoint_roots(path: Path) -> tuple[Path, Path]:
     """Return the folders that may contain checkpoints: `path`/checkpoints, and `path` itself."""
     return path / CHECKPOINTS, path
 
 
-def holder_of(path: Path) -> Path | None:
-    """Return the first of the `holders` that contains checkpoints; None if there is none."""
-    return next((each for each in holders(path) if checkpoint_steps(each)), None)
+def checkpoint_root(path: Path) -> Path | None:
+    """Return the first of the `checkpoint_roots` that contains checkpoints; None if there is none."""
+    return next((each for each in checkpoint_roots(path) if checkpoint_steps(each)), None)

@@ -17,12 +17,12 @@ from typing import Any
 
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.refusal import (
-    broken,
-    entries,
+    list_entries,
     refuse_later_version,
     refuse_link_out,
     refuse_other_kind,
     refuse_strays,
+    unusable_checkpoint_error,
 )
 from neobert.runfiles.json_values import is_count
 
@@ -56,7 +56,7 @@ class Manifest:
     kind: str = WHOLE
 
 
-def seal(
+def seal_checkpoint(
     folder: Path,
     step: int,
     config_digest: str,
@@ -71,9 +71,9 @@ def seal(
     """
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / FILE_NAME)
     for path in paths:
-        sync(path)
+        sync_to_disk(path)
     with ThreadPoolExecutor(NUM_THREADS) as pool:
-        described = dict(zip(paths, pool.map(_describe, paths), strict=True))
+        described = dict(zip(paths, pool.map(_describe_file, paths), strict=True))
     files = {path.relative_to(folder).as_posix(): each for path, each in described.items()}
     content = {
         "schema_version": SCHEMA_VERSION,
@@ -86,9 +86,9 @@ def seal(
     }
     for path in folder.rglob("*"):
         if path.is_dir():
-            sync(path)
-    _write(folder / FILE_NAME, content)
-    sync(folder)
+            sync_to_disk(path)
+    _write_manifest(folder / FILE_NAME, content)
+    sync_to_disk(folder)
 
 
 def add_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
@@ -96,44 +96,44 @@ def add_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
 
     Raises `OSError`, and `ProjectError` CKP007 if the manifest is missing or damaged.
     """
-    content = _read(folder)
+    content = _read_verified_content(folder)
     if content.get("metrics") == metrics:
         return
     partial = folder / PARTIAL_NAME
     try:
-        _write(partial, content | {"metrics": dict(metrics)})
+        _write_manifest(partial, content | {"metrics": dict(metrics)})
         partial.replace(folder / FILE_NAME)
     finally:
         partial.unlink(missing_ok=True)
-    sync(folder)
+    sync_to_disk(folder)
 
 
-def digest_of_files(folder: Path) -> str:
+def manifest_digest(folder: Path) -> str:
     """Return a SHA-256 over the file list of the manifest, independent of the metrics in it.
 
     Raises `ProjectError` CKP007 if the manifest is missing or damaged.
     """
-    listing = json.dumps(_read(folder)["files"], sort_keys=True)
+    listing = json.dumps(_read_verified_content(folder)["files"], sort_keys=True)
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
-def verify(folder: Path) -> Manifest:
+def verify_checkpoint(folder: Path) -> Manifest:
     """Verify every file of a checkpoint against its manifest.
 
     Raises `ProjectError` CKP007 for the first file that is missing or a link out of the folder, else for the
     first that differs in size or content; `StrayEntryError` if all files are intact but the folder has other
     entries; and `PermissionError` if a file may not be read, because the checkpoint may be intact.
     """
-    content = _read(folder)
-    present = _entries(folder)
+    content = _read_verified_content(folder)
+    present = _file_names(folder)
     for name in content["files"]:
         if name not in present:
-            raise broken(folder, f"{printable(name)} is missing")
+            raise unusable_checkpoint_error(folder, f"{printable(name)} is missing")
         refuse_link_out(folder, name)
     with ThreadPoolExecutor(NUM_THREADS) as pool:
         list(pool.map(partial(verify_file, folder), content["files"], content["files"].values()))
     refuse_strays(folder, present - {FILE_NAME, PARTIAL_NAME}, content["files"])
-    return _summary(content)
+    return _build_manifest(content)
 
 
 def verify_sizes(folder: Path) -> Manifest:
@@ -141,34 +141,34 @@ def verify_sizes(folder: Path) -> Manifest:
 
     Raises `ProjectError` CKP007, and `PermissionError`.
     """
-    content = _read(folder)
+    content = _read_verified_content(folder)
     for name, expected in content["files"].items():
         _verify_size(folder, name, expected)
-    return _summary(content)
+    return _build_manifest(content)
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a checkpoint without verifying its files. Raises `ProjectError` CKP007."""
-    return _summary(_read(folder))
+    return _build_manifest(_read_verified_content(folder))
 
 
-def sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Flush a file or folder to disk (fsync), and drop it from the page cache.
 
     Raises `OSError`; only if the file system does not support fsync of folders, it is logged once instead.
     """
     if not path.is_dir():
-        _sync(path)
+        _fsync_path(path)
         return
     try:
-        _sync(path)
+        _fsync_path(path)
     except OSError as error:
         if error.errno not in UNSYNCED:
             raise
         _warn_unsynced(error.strerror)
 
 
-def _sync(path: Path) -> None:
+def _fsync_path(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -185,12 +185,12 @@ def _warn_unsynced(reason: str) -> None:
     log.warning(message, reason)
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content | {"sha256": _digest_of(content)}, indent=2), encoding="utf-8")
-    sync(path)
+def _write_manifest(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content | {"sha256": _content_digest(content)}, indent=2), encoding="utf-8")
+    sync_to_disk(path)
 
 
-def _summary(content: Mapping[str, Any]) -> Manifest:
+def _build_manifest(content: Mapping[str, Any]) -> Manifest:
     return Manifest(
         step=content["step"],
         config_digest=content["config_digest"],
@@ -201,7 +201,7 @@ def _summary(content: Mapping[str, Any]) -> Manifest:
     )
 
 
-def _describe(path: Path) -> dict[str, Any]:
+def _describe_file(path: Path) -> dict[str, Any]:
     return {"size": path.stat().st_size, "sha256": file_sha256(path)}
 
 
@@ -216,54 +216,54 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _digest_of(content: dict[str, Any]) -> str:
+def _content_digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _entries(folder: Path) -> set[str]:
+def _file_names(folder: Path) -> set[str]:
     try:
-        return set(entries(folder))
+        return set(list_entries(folder))
     except PermissionError:
         raise
     except OSError as error:
-        raise broken(folder, f"the folder cannot be read: {error}") from error
+        raise unusable_checkpoint_error(folder, f"the folder cannot be read: {error}") from error
 
 
-def _read(folder: Path) -> dict[str, Any]:
+def _read_verified_content(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise broken(folder, "no such checkpoint folder")
+        raise unusable_checkpoint_error(folder, "no such checkpoint folder")
     refuse_link_out(folder, FILE_NAME)
     return read_content(folder)
 
 
 def read_content(folder: Path) -> dict[str, Any]:
-    """Return the content of a manifest, which may be a link out of the folder, as in the cache of the Hub.
+    """Read and verify the content of a manifest, which may be a symlink, as in the Hub cache.
 
     Its digest and the key `schema_version` have the same form in every version. Raises `ProjectError` CKP007
     if it is missing, damaged, or of a later version or an unknown kind, and `PermissionError`.
     """
     try:
-        content = _object_in(folder / FILE_NAME)
+        content = _read_json_object(folder / FILE_NAME)
         declared = content.pop("sha256")
     except FileNotFoundError:
-        raise broken(
-            folder, f"it has no {FILE_NAME}: it is not a checkpoint, or its save is incomplete"
+        raise unusable_checkpoint_error(
+            folder, f"no {FILE_NAME}: not a checkpoint, or an incomplete save"
         ) from None
     except PermissionError:
         raise
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise broken(folder, f"{FILE_NAME} is damaged") from None
+        raise unusable_checkpoint_error(folder, f"{FILE_NAME} is damaged") from None
     version = content.get("schema_version")
-    if declared != _digest_of(content) or not is_count(version) or version < SCHEMA_VERSION:
-        raise broken(folder, f"{FILE_NAME} is damaged")
+    if declared != _content_digest(content) or not is_count(version) or version < SCHEMA_VERSION:
+        raise unusable_checkpoint_error(folder, f"{FILE_NAME} is damaged")
     refuse_later_version(folder, FILE_NAME, version, SCHEMA_VERSION)
     if not _is_well_formed(content):
-        raise broken(folder, f"{FILE_NAME} has values of wrong types")
+        raise unusable_checkpoint_error(folder, f"{FILE_NAME} has values of wrong types")
     refuse_other_kind(folder, FILE_NAME, content.get("kind", WHOLE), KINDS)
     return content
 
 
-def _object_in(path: Path) -> dict[str, Any]:
+def _read_json_object(path: Path) -> dict[str, Any]:
     """Read a JSON object. Raises `ValueError` for invalid JSON, and `TypeError` for other JSON values.
 
     A pipe or device, which could block, is not opened: `ValueError`.
@@ -282,14 +282,14 @@ def _is_well_formed(content: Mapping[str, Any]) -> bool:
         is_count(content.get("step"))
         and all(isinstance(content.get(name), str) for name in ("config_digest", "created_utc"))
         and isinstance(files, dict)
-        and all(map(_is_description, files.values()))
+        and all(map(_is_file_description, files.values()))
         and isinstance(content.get("kind", WHOLE), str)
         and isinstance(metrics, dict)
         and all(type(value) in (int, float) for value in metrics.values())
     )
 
 
-def _is_description(value: Any) -> bool:
+def _is_file_description(value: Any) -> bool:
     return isinstance(value, dict) and is_count(value.get("size")) and isinstance(value.get("sha256"), str)
 
 
@@ -300,27 +300,27 @@ def verify_file(folder: Path, name: str, expected: Mapping[str, Any]) -> None:
     """
     _verify_size(folder, name, expected)
     path = folder / name
-    with _naming(folder, name):
+    with _convert_read_errors(folder, name):
         is_intact = path.is_file() and file_sha256(path) == expected["sha256"]
     if not is_intact:
-        raise broken(folder, f"the content of {printable(name)} changed after the save")
+        raise unusable_checkpoint_error(folder, f"the content of {printable(name)} changed after the save")
 
 
 def _verify_size(folder: Path, name: str, expected: Mapping[str, Any]) -> None:
-    with _naming(folder, name):
+    with _convert_read_errors(folder, name):
         size = (folder / name).stat().st_size
     if size != expected["size"]:
-        raise broken(folder, f"{printable(name)} has {size} bytes, not {expected['size']}")
+        raise unusable_checkpoint_error(folder, f"{printable(name)} has {size} bytes, not {expected['size']}")
 
 
 @contextmanager
-def _naming(folder: Path, name: str) -> Iterator[None]:
-    """Convert errors of reading a file to CKP007, except a missing permission: the file may be intact."""
+def _convert_read_errors(folder: Path, name: str) -> Iterator[None]:
+    """Convert read errors to CKP007, except missing permission: such a file may be intact."""
     try:
         yield
     except FileNotFoundError:
-        raise broken(folder, f"{printable(name)} is missing") from None
+        raise unusable_checkpoint_error(folder, f"{printable(name)} is missing") from None
     except PermissionError:
         raise
     except OSError as error:
-        raise broken(folder, f"{printable(name)} cannot be read: {error}") from error
+        raise unusable_checkpoint_error(folder, f"{printable(name)} cannot be read: {error}") from error

@@ -10,7 +10,7 @@ from typing import Any
 
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, file_sha256, read_content, verify_file
-from neobert.runfiles.checkpoint.refusal import broken, refuse_strays
+from neobert.runfiles.checkpoint.refusal import refuse_strays, unusable_checkpoint_error
 from neobert.runfiles.run_dir import CONFIG
 
 SUFFIXES = (".safetensors", ".json", ".txt", ".model", ".jinja")
@@ -45,7 +45,7 @@ def model_digests(folder: Path) -> dict[str, str]:
 
     Raises `ProjectError` CKP007 for a file that cannot be read, such as a link to a file that was deleted.
     """
-    with _refusing_unreadable(folder):
+    with _convert_read_errors(folder):
         files = [path for path in folder.iterdir() if _determines_outputs(path.name)]
         files += folder.glob(f"*/{CONFIG}")  # modules of sentence-transformers
         return {path.relative_to(folder).as_posix(): _sha256_once(path) for path in sorted(files)}
@@ -56,7 +56,7 @@ def weights_digest(folder: Path) -> str:
 
     Raises `ProjectError` CKP007 for a file that cannot be read.
     """
-    with _refusing_unreadable(folder):
+    with _convert_read_errors(folder):
         return " ".join(map(_sha256_once, sorted(folder.glob(WEIGHT_FILES))))
 
 
@@ -74,8 +74,8 @@ def verify_model(folder: Path) -> None:
     """
     if not os.path.lexists(folder / FILE_NAME):
         return
-    with _refusing_unreadable(folder):
-        listed = _listed(folder)
+    with _convert_read_errors(folder):
+        listed = _listed_model_files(folder)
         present = {path.name for path in folder.iterdir() if _determines_outputs(path.name)}
         refuse_strays(folder, present, listed)
         for name, expected in listed.items():
@@ -88,53 +88,53 @@ def model_size_bytes(folder: Path) -> int:
 
     It is 0 without a manifest. Raises `ProjectError` CKP007 for a damaged or unreadable manifest.
     """
-    with _refusing_unreadable(folder):
-        return sum(expected["size"] for expected in _listed(folder).values())
+    with _convert_read_errors(folder):
+        return sum(expected["size"] for expected in _listed_model_files(folder).values())
 
 
 @contextmanager
-def _refusing_unreadable(folder: Path) -> Iterator[None]:
+def _convert_read_errors(folder: Path) -> Iterator[None]:
     """Convert an `OSError` in the `with` block to a `ProjectError` CKP007."""
     try:
         yield
     except PermissionError as error:
         name = Path(error.filename or FILE_NAME).name
         message = f"this user has no read permission for {printable(name)}"
-        raise broken(folder, message, UNREADABLE_HINT) from error
+        raise unusable_checkpoint_error(folder, message, UNREADABLE_HINT) from error
     except OSError as error:
-        raise broken(folder, f"cannot be read: {printable(str(error))}") from error
+        raise unusable_checkpoint_error(folder, f"cannot be read: {printable(str(error))}") from error
 
 
-def _listed(folder: Path) -> Mapping[str, Any]:
+def _listed_model_files(folder: Path) -> Mapping[str, Any]:
     """Return the size and digest of each model file in the manifest; empty without a manifest."""
     if not os.path.lexists(folder / FILE_NAME):
         return {}
     files = read_content(folder)["files"]
-    return {name: each for name, each in files.items() if _is_read(name)}
+    return {name: each for name, each in files.items() if _is_model_file(name)}
 
 
-def _is_read(name: str) -> bool:
-    """Return whether readers of a model use this file, perhaps of a module of sentence-transformers."""
+def _is_model_file(name: str) -> bool:
+    """Return whether loading a model reads this file, including sentence-transformers modules."""
     return name.endswith(SUFFIXES) and ("/" not in name or name.endswith(f"/{CONFIG}"))
 
 
-def _state_of(path: Path) -> tuple[object, ...]:
-    """Return values that change with every write of a file: programs cannot set ctime."""
+def _file_state(path: Path) -> tuple[object, ...]:
+    """Return device, inode, size and ctime, which change with every write of a file."""
     found = path.stat()
     return found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
 
 
 def _verify_once(folder: Path, name: str, expected: Mapping[str, Any]) -> None:
-    """Verify a file, unless this process has read it and it is unchanged since."""
-    state = _state_of(folder / name)
+    """Verify a file against the manifest; skipped if this process has verified it since its last change."""
+    state = _file_state(folder / name)
     if _sums.get(state) != expected["sha256"]:
         verify_file(folder, name, expected)
         _sums[state] = expected["sha256"]
 
 
 def _sha256_once(path: Path) -> str:
-    """Return the SHA-256 of a file, which a process reads only once while it is unchanged."""
-    state = _state_of(path)
+    """Return the SHA-256 of a file, cached until the file changes."""
+    state = _file_state(path)
     if state not in _sums:
         _sums[state] = file_sha256(path)
     return _sums[state]

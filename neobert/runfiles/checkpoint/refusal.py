@@ -29,7 +29,7 @@ class StrayEntryError(IntactCheckpointError):
     """Raised for an intact checkpoint whose folder has an entry that the manifest does not list."""
 
 
-def broken(folder: Path, reason: str, hint: str = DAMAGED_HINT) -> ProjectError:
+def unusable_checkpoint_error(folder: Path, reason: str, hint: str = DAMAGED_HINT) -> ProjectError:
     """Build the `ProjectError` CKP007 for a checkpoint that cannot be used."""
     return ProjectError(code=CODE, message=reason, hint=hint, place=str(folder))
 
@@ -48,7 +48,7 @@ def refuse_other_kind(folder: Path, file: str, kind: str, known: Collection[str]
         raise IntactCheckpointError(CODE, message, VERSION_HINT, str(folder))
 
 
-def entries(folder: Path, below: str = "") -> Iterator[str]:
+def list_entries(folder: Path, below: str = "") -> Iterator[str]:
     """Yield the relative POSIX paths of all files and folders in `folder`, recursively.
 
     Links to folders are not followed.
@@ -58,7 +58,7 @@ def entries(folder: Path, below: str = "") -> Iterator[str]:
             name = f"{below}{entry.name}"
             yield name
             if entry.is_dir(follow_symlinks=False):
-                yield from entries(folder, f"{name}/")
+                yield from list_entries(folder, f"{name}/")
 
 
 def refuse_link_out(folder: Path, name: str) -> None:
@@ -66,18 +66,18 @@ def refuse_link_out(folder: Path, name: str) -> None:
     path = folder / name
     if os.path.islink(path) and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         message = f"{printable(name)} is a symbolic link out of the checkpoint"
-        raise broken(folder, message, LINK_HINT)
+        raise unusable_checkpoint_error(folder, message, LINK_HINT)
 
 
 def refuse_strays(folder: Path, present: Collection[str], expected: Collection[str]) -> None:
     """Raise `StrayEntryError` naming entries that are neither expected files nor their folders."""
-    known = {parent for name in expected for parent in (name, *_parents(name))}
+    known = {parent for name in expected for parent in (name, *_parent_folders(name))}
     strays = set(present) - known
     if strays:
-        topmost = sorted(name for name in strays if strays.isdisjoint(_parents(name)))
+        topmost = sorted(name for name in strays if strays.isdisjoint(_parent_folders(name)))
         message = f"the checkpoint's manifest does not list {printable(listed(topmost, MAX_NAMED))}"
         raise StrayEntryError(CODE, message, STRAY_HINT, str(folder))
 
 
-def _parents(name: str) -> list[str]:
+def _parent_folders(name: str) -> list[str]:
     return [name[:end] for end, character in enumerate(name) if character == "/"]

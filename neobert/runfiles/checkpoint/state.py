@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.refusal import broken
+from neobert.runfiles.checkpoint.refusal import unusable_checkpoint_error
 from neobert.runfiles.json_values import LARGEST
-from neobert.runfiles.typed_json import read_as
+from neobert.runfiles.typed_json import parse_as
 from neobert.schema_fields import ge, lt
 
 STATE_DIR = "trainer_state"
@@ -23,7 +23,7 @@ Count = Annotated[int, ge(0), lt(LARGEST)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LossOfWindow:
+class WindowLoss:
     """Summed loss since the last line of metrics, and the number of its targets."""
 
     num_targets: Count
@@ -31,7 +31,7 @@ class LossOfWindow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class CheckpointSource:
     """Provenance of a continued checkpoint, see `neobert.runfiles.continuation`."""
 
     checkpoint: str
@@ -62,13 +62,13 @@ class SavedState:
     step: Count
     cursor: SavedCursor
     tokens_total: Count
-    loss_window: LossOfWindow
+    loss_window: WindowLoss
     mean_loss: float | None
     row: dict[str, Any] | None
     trained_s: float
     learning_rate: float
     identity: dict[str, str]
-    source: Source | None
+    source: CheckpointSource | None
     world_size: Count
     num_threads: Count
     versions: dict[str, str]
@@ -81,11 +81,13 @@ def read_state(folder: Path, step: int) -> dict[str, Any]:
     Raises `ProjectError` CKP007 if the step differs or a value has the wrong type.
     """
     try:
-        state = asdict(read_as(SavedState, _read_object(folder, STATE)))
+        state = asdict(parse_as(SavedState, _read_object(folder, STATE)))
     except ValueError as error:
-        raise broken(folder, f"{STATE_DIR}/{STATE}: {printable(str(error))}") from None
+        raise unusable_checkpoint_error(folder, f"{STATE_DIR}/{STATE}: {printable(str(error))}") from None
     if state["step"] != step:
-        raise broken(folder, f"{STATE_DIR}/{STATE} is of step {state['step']:,}, not {step:,}")
+        raise unusable_checkpoint_error(
+            folder, f"{STATE_DIR}/{STATE} is of step {state['step']:,}, not {step:,}"
+        )
     return state
 
 
@@ -100,7 +102,7 @@ def _read_object(folder: Path, name: str) -> dict[str, Any]:
     except PermissionError:
         raise
     except (OSError, ValueError, RecursionError):
-        raise broken(folder, f"{STATE_DIR}/{name} cannot be read as JSON") from None
+        raise unusable_checkpoint_error(folder, f"{STATE_DIR}/{name} cannot be read as JSON") from None
     if not isinstance(content, dict):
-        raise broken(folder, f"{STATE_DIR}/{name} is not a JSON object")
+        raise unusable_checkpoint_error(folder, f"{STATE_DIR}/{name} is not a JSON object")
     return content

@@ -70,7 +70,7 @@ def plant_labels(
     """
     count = batch.num_segments
     chosen = (torch.arange(count) % len(values))[torch.randperm(count, generator=draw)]
-    segment = Layout.of(batch).document.view_as(batch.input_ids)
+    segment = Layout.from_microbatch(batch).document.view_as(batch.input_ids)
     is_planted = batch.position_ids % 2 == 1
     labels = torch.full_like(batch.labels, filler_of(batch.labels.numpy()))
     labels[:count] = values.roll(shift)[chosen]

@@ -12,7 +12,7 @@ import torch
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
 from neobert.data.store.segment_store import SegmentStore
-from neobert.probes.layout import Layout, texts_of_example
+from neobert.probes.layout import Layout, max_texts_per_example
 from neobert.tasks.multiple_choice.metrics import ChoiceMetrics
 from neobert.tasks.multiple_choice.objective import ChoiceObjective
 from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
@@ -60,7 +60,7 @@ def plant_labels(batch: Microbatch, shift: int, draw: torch.Generator) -> Microb
 
     With `shift`, the label is the next choice. All rows have the same number of choices.
     """
-    layout, most = Layout.of(batch), texts_of_example(batch)
+    layout, most = Layout.from_microbatch(batch), max_texts_per_example(batch)
     num_rows = batch.num_segments // most
     right = torch.randint(most, (num_rows,), generator=draw)
     is_planted = torch.zeros(batch.num_segments, dtype=torch.bool)

@@ -20,7 +20,7 @@ from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.plugins.kinds import MASKING
-from neobert.plugins.loading import plugins_of
+from neobert.plugins.loading import load_plugins_of_kind
 from neobert.plugins.masking import PluggedMasking
 
 
@@ -47,7 +47,7 @@ class Documents:
     def target_rule(self, tokenizer: TokenizerBundle) -> TargetRule:
         """Build the config's or the plug-in's masking rule."""
         collator = self.config.datacollator
-        for plugin in plugins_of(self.config.plugins, MASKING):
+        for plugin in load_plugins_of_kind(self.config.plugins, MASKING):
             return PluggedMasking(plugin, tokenizer, collator)
         return MaskingRule(
             collator.mlm_probability,

@@ -53,7 +53,7 @@ def plant_answers(batch: Microbatch, shift: int, draw: torch.Generator) -> Micro
 
     With `shift`, each window gets the previous window's label, counted in its own tokens.
     """
-    layout = Layout.of(batch)
+    layout = Layout.from_microbatch(batch)
     lengths = torch.stack([each.new_tensor(len(each)) for each in layout.documents()])
     positions = (torch.rand(len(lengths), generator=draw) * lengths).long()
     is_planted = layout.is_token & (layout.place == positions[layout.document])

@@ -17,11 +17,19 @@ from neobert.runfiles.checkpoint.folders import (
     PARTIAL,
     SUPERSEDED,
     TRASH,
-    Rejected,
+    RejectedCheckpoint,
     checkpoint_steps,
-    latest,
+    latest_checkpoint,
 )
-from neobert.runfiles.checkpoint.manifest import SHARDED, WHOLE, Manifest, read_manifest, seal, sync, verify
+from neobert.runfiles.checkpoint.manifest import (
+    SHARDED,
+    WHOLE,
+    Manifest,
+    read_manifest,
+    seal_checkpoint,
+    sync_to_disk,
+    verify_checkpoint,
+)
 from neobert.runfiles.checkpoint.refusal import StrayEntryError
 from neobert.runfiles.run_dir import LATEST
 from neobert.runfiles.weights_header import INDEX
@@ -52,13 +60,13 @@ def publish(
         partial.mkdir()
         write(partial)
         kind = SHARDED if (partial / INDEX).exists() else WHOLE
-        seal(partial, step, config_digest, created_utc, metrics, kind)
+        seal_checkpoint(partial, step, config_digest, created_utc, metrics, kind)
         require_current(root.parent)
         # An older folder of this step is renamed, not replaced: rename() cannot replace a folder that is not
         # empty, and until the new one verifies the old one may be all that is left.
         set_aside(folder)
         partial.rename(folder)
-        sync(root)  # the rename itself is on disk only after its parent was synced
+        sync_to_disk(root)  # the rename itself is on disk only after its parent was synced
         # fsync reports no bytes that a network file system or a failing disk drops later; reading back does.
         manifest = _read_back(folder)
     except OSError as error:
@@ -85,16 +93,16 @@ def point(root: Path, name: str, target: str) -> None:
         partial.symlink_to(target)
     except OSError:
         partial.write_text(target + "\n", encoding="utf-8")
-        sync(partial)
+        sync_to_disk(partial)
     if pointer.is_dir() and not pointer.is_symlink():
         copy = _unused(root, f"{COPY}-{name}")
         pointer.rename(copy)
         log.warning("%s was a folder: renamed it to %s and created a link to %s", pointer, copy.name, target)
     partial.replace(pointer)
-    sync(root)
+    sync_to_disk(root)
 
 
-def quarantine(root: Path, rejected: Sequence[Rejected], good: str | None = None) -> None:
+def quarantine(root: Path, rejected: Sequence[RejectedCheckpoint], good: str | None = None) -> None:
     """Rename checkpoints that failed verification, so that nothing loads them. They are not deleted.
 
     Args:
@@ -131,7 +139,7 @@ def set_aside_after(root: Path, step: int) -> list[int]:
     ahead = [each for each in checkpoint_steps(root) if each > step]
     for each in ahead:
         set_aside(root / str(each))
-    newest = latest(root)
+    newest = latest_checkpoint(root)
     if step in checkpoint_steps(root) and (newest is None or newest.name != str(step)):
         point(root, LATEST, str(step))
     return ahead
@@ -171,12 +179,12 @@ def refused(root: Path, step: int, reason: str) -> ProjectError:
 
 def _read_back(folder: Path) -> Manifest:
     try:
-        return verify(folder)
+        return verify_checkpoint(folder)
     except StrayEntryError as error:
         log.warning("checkpoint %s is intact, but a resume will reject it: %s", folder.name, error)
         return read_manifest(folder)
     except ProjectError as error:
-        quarantine(folder.parent, [Rejected(int(folder.name), error.message)])
+        quarantine(folder.parent, [RejectedCheckpoint(int(folder.name), error.message)])
         raise OSError(f"the bytes read back differ: {error.message}") from error
 
 

@@ -24,7 +24,7 @@ from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.receipt import VerifiedStart
 from neobert.runfiles.checkpoint.folders import VerifiedCheckpoint, belongs_to
-from neobert.runfiles.checkpoint.refusal import CODE, broken
+from neobert.runfiles.checkpoint.refusal import CODE, unusable_checkpoint_error
 from neobert.runfiles.checkpoint.state import DATA_FINGERPRINT, STATE_DIR, TOKENIZER_DIGEST, read_config
 from neobert.runfiles.continuation import continuation_differences
 from neobert.runfiles.resume_policy import Difference, runtime_differences, structural_differences
@@ -96,7 +96,9 @@ def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any], *, is_othe
         try:
             restore_random_state(generators.read_bytes())
         except (SafetensorError, KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
-            raise broken(generators, f"the state of the random generators cannot be used: {error}") from error
+            raise unusable_checkpoint_error(
+                generators, f"the state of the random generators cannot be used: {error}"
+            ) from error
     _warn_where_sums_may_round_differently(state, trainer.world.size)
 
 
@@ -112,7 +114,7 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> N
     elif (state_dir / OPTIMIZER_FILE).is_file():
         targets = _read_whole(model, optimizer, state_dir / OPTIMIZER_FILE)
     else:
-        raise broken(state_dir, f"there is neither {OPTIMIZER_FILE} nor {SHARDS}/")
+        raise unusable_checkpoint_error(state_dir, f"there is neither {OPTIMIZER_FILE} nor {SHARDS}/")
     take_optimizer_state(model, optimizer, targets)
 
 
@@ -125,7 +127,7 @@ def _read_whole(model: nn.Module, optimizer: Optimizer, path: Path) -> dict[str,
             for name, target in targets.items():
                 target.copy_(part_like(whole[name], target))
     except SafetensorError as error:
-        raise broken(path, f"the optimizer's state cannot be read: {error}") from error
+        raise unusable_checkpoint_error(path, f"the optimizer's state cannot be read: {error}") from error
     return targets
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from neobert.config.schema import TrainerConfig
 from neobert.errors import ProjectError
 from neobert.plan.saves import MIN_KEPT, SUPERSEDED_KEPT
-from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, set_aside_in
+from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, superseded_checkpoints
 from neobert.runfiles.checkpoint.manifest import add_metrics, read_manifest
 from neobert.tasks.metric import best_step
 from neobert.tasks.specs import is_higher_better
@@ -79,7 +79,7 @@ def retain(root: Path, limit: int, keep_every: int, protected: frozenset[int]) -
 
 def bound_superseded(root: Path) -> list[str]:
     """Remove superseded checkpoints (`.superseded-*`) except the newest; return the removed names."""
-    found = [(path.stat().st_ctime_ns, step, path) for step, path in set_aside_in(root)]
+    found = [(path.stat().st_ctime_ns, step, path) for step, path in superseded_checkpoints(root)]
     return [path.name for *_, path in sorted(found)[:-SUPERSEDED_KEPT] if _is_removed(path)]
 
 

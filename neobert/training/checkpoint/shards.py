@@ -32,7 +32,7 @@ from torch.distributed.tensor import DTensor
 from neobert.export import lazy_weights
 from neobert.parallel.sharding import own_part
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.refusal import broken
+from neobert.runfiles.checkpoint.refusal import unusable_checkpoint_error
 
 FILE_NAME = ".metadata"
 RECORDS = {
@@ -93,7 +93,9 @@ class ShardReader(dcp.FileSystemReader):
         try:
             self._metadata = read_shard_metadata(folder)
         except (OSError, ValueError) as error:
-            raise broken(folder, f"{FILE_NAME} cannot be used: {printable(str(error))}") from error
+            raise unusable_checkpoint_error(
+                folder, f"{FILE_NAME} cannot be used: {printable(str(error))}"
+            ) from error
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
         """Return the metadata, read and checked without unpickling."""
@@ -119,7 +121,7 @@ def read_shards(reader: ShardReader, targets: Mapping[str, Tensor]) -> None:
     except CheckpointException as error:
         causes = "; ".join(f"{type(cause).__name__}: {cause}" for cause, _ in error.failures.values())
         reason = f"the optimizer's shards cannot be read: {printable(causes)}"
-        raise broken(Path(reader.path), reason) from error
+        raise unusable_checkpoint_error(Path(reader.path), reason) from error
 
 
 class _Record:

@@ -13,7 +13,7 @@ from neobert.families.table import initial_weights, longest_row
 from neobert.metric_names import EVAL_LOSS, SOURCE_LOSS
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import STEP_NAME
-from neobert.runfiles.continuation import PATH, checkpoint_config, checkpoint_of
+from neobert.runfiles.continuation import PATH, checkpoint_config, find_run_checkpoint
 from neobert.runfiles.run_dir import METRICS
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
@@ -64,7 +64,7 @@ def first_loss_check(config: RunConfig) -> FirstLoss | None:
     None if the evaluations differ in documents or masks, or if that run has no evaluation.
     """
     weights, place = initial_weights(config), config.trainer.eval_source_path
-    parent = None if place is None else checkpoint_of(Path(place))
+    parent = None if place is None else find_run_checkpoint(Path(place))
     if parent is None or weights is None or Path(weights).resolve() != parent.resolve():
         return None
     if not _has_same_evaluation(config, checkpoint_config(parent)):

@@ -16,8 +16,8 @@ from neobert.runfiles.attempt import require_current
 from neobert.runfiles.run_dir import (
     HALT,
     METRICS,
-    is_at,
-    missing_error,
+    is_still_at_path,
+    missing_run_dir_error,
 )
 from neobert.tasks.specs import is_higher_better
 from neobert.training.loop.hooks import StepReport
@@ -45,8 +45,8 @@ class DirectoryWatch:
         """
         if not trainer.world.is_main:
             return
-        if not is_at(self._run_dir, self._descriptor):
-            raise missing_error(self._run_dir, trainer.progress.step)
+        if not is_still_at_path(self._run_dir, self._descriptor):
+            raise missing_run_dir_error(self._run_dir, trainer.progress.step)
         require_current(self._run_dir)
         if trainer.signals.requested is None and (self._run_dir / HALT).exists():
             log.info("%s found: stopping", self._run_dir / HALT)

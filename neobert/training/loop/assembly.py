@@ -27,10 +27,10 @@ from neobert.printable import printable
 from neobert.progress import forward_progress
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
-from neobert.runfiles.attempt import TOKEN_ENV, own_token
+from neobert.runfiles.attempt import TOKEN_ENV, attempt_token
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.state import read_state
-from neobert.runfiles.continuation import find_source, provenance
+from neobert.runfiles.continuation import find_source_checkpoint, source_provenance
 from neobert.runfiles.phases import STOP_CLOCKS, PhaseTracker
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, NEVER
 from neobert.tasks.specs import spec_of
@@ -83,10 +83,10 @@ def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start |
     if selector == NEVER:
         _refuse_used(run_dir)
     sweep(root)
-    found, rejected = folders.search(root, selector)
+    found, rejected = folders.find_checkpoint_and_rejected(root, selector)
     continued = config.trainer.continue_from if found is None else None
     if continued is not None:
-        found = find_source(continued)
+        found = find_source_checkpoint(continued)
     refuse_other_start(found, read_receipt(run_dir / RECEIPT).start, run_dir, is_again=is_again)
     if found is None:
         return None
@@ -95,7 +95,7 @@ def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start |
     if continued is not None:
         refuse_other_model(folder, config)
         log.info("continuing %s on other text, from step %d", folder, manifest.step)
-        return Start(folder, state, provenance(folder, state), is_other_text=True)
+        return Start(folder, state, source_provenance(folder, state), is_other_text=True)
     refuse_other_run(folder, config)
     quarantine(root, rejected, folder.name)
     log.info("resuming from %s, step %d", folder, manifest.step)
@@ -144,7 +144,9 @@ def build_trainer(
             config.guard if spec_of(config).has_one_loss(config) else NO_SPIKES,
             reports="nonfinite_rank*.json" if world.size > 1 else "",
         ),
-        plugged_hooks=PluggedHooks.of(config, {} if start is None else start.state, is_main=world.is_main),
+        plugged_hooks=PluggedHooks.from_config(
+            config, {} if start is None else start.state, is_main=world.is_main
+        ),
         qk_clip=build_qk_clip(config.optimizer, task.model),
         source=None if start is None else start.source,
     )
@@ -184,7 +186,7 @@ def start_world(config: RunConfig) -> World:
     world = World.of(config)
     refuse_other_world(config, world)
     make_reproducible(config, world)
-    os.environ[TOKEN_ENV] = world.on_main(own_token)  # only the launcher of node 0 knows it
+    os.environ[TOKEN_ENV] = world.on_main(attempt_token)  # only the launcher of node 0 knows it
     return world
 
 

@@ -35,8 +35,8 @@ from neobert.runfiles.run_dir import (
 )
 from neobert.tasks.weights import require_intact_weights
 from neobert.trackers.background import BackgroundTracker, close_trackers, open_trackers
-from neobert.trackers.identity import identity_of
-from neobert.trackers.table import requested
+from neobert.trackers.identity import run_identity
+from neobert.trackers.table import requested_trackers
 from neobert.trackers.tracker import TrackedRun
 from neobert.training.checkpoint.publish import set_aside_after
 from neobert.training.checkpoint.save import Saver
@@ -213,7 +213,7 @@ def build_hooks(
     def follow(trainer: Trainer, report: StepReport) -> None:
         saver.follow(trainer, report)
         if saver.writes_s:
-            trainer.phases.learn(SAVE, saver.writes_s[-1])
+            trainer.phases.record_duration(SAVE, saver.writes_s[-1])
 
     def announce(trainer: Trainer, _report: StepReport) -> None:
         heartbeat.beat(trainer, STEP)
@@ -313,10 +313,10 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
 def trackers_of(trainer: Trainer) -> Sequence[BackgroundTracker]:
     """Start the configured experiment trackers."""
     config, run_dir, first_step = trainer.config, trainer.run_dir, trainer.progress.first_open_step
-    names = requested(config.trackers, with_wandb=config.wandb.enabled)
+    names = requested_trackers(config.trackers, with_wandb=config.wandb.enabled)
     if not names:
         return ()
-    identity = identity_of(run_dir, first_step)
+    identity = run_identity(run_dir, first_step)
     run = TrackedRun(run_dir=run_dir, identity=identity, first_step=first_step, settings=to_dict(config))
     return open_trackers(names, run)
 

@@ -19,10 +19,10 @@ from neobert.parallel import World
 from neobert.runfiles.continuation import (
     KEY,
     PATH,
-    checkpoint_of,
-    in_rows_of,
-    reading_checkpoint_text,
-    reading_source_text,
+    find_run_checkpoint,
+    with_checkpoint_text,
+    with_rows_of,
+    with_source_text,
 )
 
 log = logging.getLogger(__name__)
@@ -51,16 +51,16 @@ def source_evaluation(
     missing or has changed, or if its tokenizer differs from this run's.
     """
     place = config.trainer.eval_source_path
-    parent = None if place is None else checkpoint_of(Path(place))
+    parent = None if place is None else find_run_checkpoint(Path(place))
     if parent is not None:
-        reading = reading_checkpoint_text(config, parent)
+        reading = with_checkpoint_text(config, parent)
         own = TokenizerConfig(path=str(prepared.tokenizer_dir))
         text = _prepared(replace(reading, tokenizer=own), on_progress)
     elif place is not None:
         reading, text = _given_text(config, prepared, on_progress)
     else:
         assert source is not None
-        reading = in_rows_of(config, reading_source_text(config, source))
+        reading = with_rows_of(config, with_source_text(config, source))
         text = _text_of_run(reading, prepared, on_progress)
     if text.eval is None:
         log.warning("no evaluation of the source text: the source run had no evaluation split")
