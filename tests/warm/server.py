@@ -187,6 +187,7 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     gc.freeze()
+    gc.enable()
     _take_files(files, request["files"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -299,6 +300,7 @@ if __name__ == "__main__":
     os.fsync = lambda descriptor: None  # as `tests/conftest.py` has it
     sys.executable = sys.argv[2]  # which modules keep as they are imported: children of forks are forks too
     path, owner = Path(sys.argv[1]), int(sys.argv[3])
+    gc.disable()  # imports leave little garbage; forks enable it
     import_all(SHARED)  # before the fork: that takes four seconds of a core, once
     if not os.fork():
         serve_forks_with(LIBRARIES, path.with_name("bare"), owner)
