@@ -112,9 +112,9 @@ def read_receipt(path: Path) -> Receipt:
         content = json.loads(path.read_text(encoding="utf-8"))
         return _parse_receipt(content)
     except FileNotFoundError:
-        raise _refusal("there is no receipt, so this run was not checked", path) from None
+        raise _receipt_error("there is no receipt, so this run was not checked", path) from None
     except (OSError, ValueError, TypeError) as error:
-        raise _refusal(f"the receipt cannot be read: {error}", path) from error
+        raise _receipt_error(f"the receipt cannot be read: {error}", path) from error
 
 
 def explain_mismatch(receipt: Receipt, config_digest: str, now: datetime) -> tuple[str, ...]:
@@ -169,9 +169,9 @@ def _changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator
         yield from _describe_change(key, before.get(key, "missing"), now.get(key, "missing"))
 
 
-def _describe_change(what: str, before: Any, now: Any) -> Iterator[str]:
+def _describe_change(subject: str, before: Any, now: Any) -> Iterator[str]:
     if before != now:
-        yield f"{what} was {_format_value(before)} and is {_format_value(now)}"
+        yield f"{subject} was {_format_value(before)} and is {_format_value(now)}"
 
 
 def _format_value(value: Any) -> str:
@@ -188,7 +188,7 @@ def require_receipt(path: Path, config_digest: str, now: datetime) -> Receipt:
     receipt = read_receipt(path)
     reasons = explain_mismatch(receipt, config_digest, now)
     if reasons:
-        raise _refusal(f"the receipt does not cover this run: {'; '.join(reasons)}", path)
+        raise _receipt_error(f"the receipt does not cover this run: {'; '.join(reasons)}", path)
     return receipt
 
 
@@ -207,7 +207,7 @@ def _parse_receipt(content: Any) -> Receipt:
     return receipt
 
 
-def _refusal(message: str, path: Path) -> ProjectError:
+def _receipt_error(message: str, path: Path) -> ProjectError:
     return ProjectError(code=CODE, message=message, hint=HINT, place=str(path))
 
 

@@ -14,7 +14,7 @@ CODE = "not-finite"
 HINT = "pass another checkpoint, such as one saved before the loss became NaN"
 
 
-def require_finite(values: NDArray[Any], what: str, folder: str) -> None:
+def require_finite(values: NDArray[Any], values_name: str, folder: str) -> None:
     """Raise `ProjectError` if a row of `values` [N, K] has NaN or infinite values.
 
     Args:
@@ -23,8 +23,8 @@ def require_finite(values: NDArray[Any], what: str, folder: str) -> None:
     """
     bad = len(values) - int(np.isfinite(values).all(axis=1).sum())
     if bad:
-        text_prompt = f"{bad:,} of {counted(len(values), 'text')}"
-        raise non_finite_error(f"the {what} of {text_prompt} are NaN or infinite", folder)
+        affected = f"{bad:,} of {counted(len(values), 'text')}"
+        raise non_finite_error(f"the {values_name} of {affected} are NaN or infinite", folder)
 
 
 def non_finite_error(message: str, folder: str) -> ProjectError:

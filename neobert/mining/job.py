@@ -50,9 +50,15 @@ def run(request: Request) -> dict[str, Any]:
     }
 
 
-def _mined_rows(pairs: Pairs, negatives: list[list[int]], most: int) -> Iterator[dict[str, str | None]]:
+def _mined_rows(
+    pairs: Pairs, negatives: list[list[int]], num_negatives: int
+) -> Iterator[dict[str, str | None]]:
     """Yield each query's rows; columns of missing negatives are null."""
-    names = ["negative"] if most == 1 else [f"negative_{number}" for number in range(1, most + 1)]
+    names = (
+        ["negative"]
+        if num_negatives == 1
+        else [f"negative_{number}" for number in range(1, num_negatives + 1)]
+    )
     texts = pairs.documents.texts
     for query, answers, rows in zip(pairs.queries.texts, pairs.answers, negatives, strict=True):
         found = dict(zip_longest(names, (texts[row] for row in rows)))

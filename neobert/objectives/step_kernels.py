@@ -66,7 +66,7 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
             reason = "; ".join(["auto: supported here" if requested == "auto" else "as configured", *reasons])
             return _replaced_block_kernels(name, config, packed.name, reason)
         if requested != "auto":
-            raise _refusal(error, "model.kernel_backend")
+            raise _backend_config_error(error, "model.kernel_backend")
         reasons.append(error.message)
     modules = resolve_modules(requested, device_type, dtype, is_compiled=config.trainer.torch_compile)
     attention = packed if config.datacollator.pack_sequences else Backend("sdpa", "padded rows")
@@ -92,7 +92,7 @@ def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) 
     try:
         return choose_backend(model.attn_backend, environment)
     except BackendError as error:
-        raise _refusal(error, "model.attn_backend") from error
+        raise _backend_config_error(error, "model.attn_backend") from error
 
 
 def resolve_modules(requested: str, device_type: str, dtype: torch.dtype, *, is_compiled: bool) -> Backend:
@@ -109,13 +109,13 @@ def resolve_modules(requested: str, device_type: str, dtype: torch.dtype, *, is_
         check_liger(device_type, dtype)
     except BackendError as error:
         if requested == "liger":
-            raise _refusal(error, "model.kernel_backend") from error
+            raise _backend_config_error(error, "model.kernel_backend") from error
         return Backend("torch", f"auto: {error.message}")
     chosen = "as configured" if requested == "liger" else "auto"
     return Backend("liger", f"{chosen}: liger is installed and supports {device_type}")
 
 
-def _refusal(error: BackendError, key: str) -> ProjectError:
+def _backend_config_error(error: BackendError, key: str) -> ProjectError:
     return ProjectError("ATT001", error.message, error.hint, place=key)
 
 

@@ -80,13 +80,13 @@ def vectors(count, seed):
 
 @given(st.integers(2, 40), st.integers(1, 8), st.integers(1, 4), st.sampled_from([0.5, 0.95, 1.0]))
 def test_negatives_are_the_closest_of_those_that_are_allowed(documents, queries, most, share):
-    query_prompt, document_prompt = vectors(queries, 1), vectors(documents, documents)
+    query_vectors, document_vectors = vectors(queries, 1), vectors(documents, documents)
     answers = [[place % documents, (3 * place + 1) % documents] for place in range(queries)]
     excluded = [{*rows, (5 * place) % documents} for place, rows in enumerate(answers)]
-    found = choose_negatives(query_prompt, document_prompt, answers, excluded, most, share, CPU)
+    found = choose_negatives(query_vectors, document_vectors, answers, excluded, most, share, CPU)
     too_close = 0
     for place, rows in enumerate(found.rows):
-        scores = document_prompt @ query_prompt[place]
+        scores = document_vectors @ query_vectors[place]
         lowest = scores[answers[place]].min()
         ceiling = lowest - abs(lowest) * (1 - share)
         order = [row for row in np.argsort(-scores, kind="stable") if row not in excluded[place]]

@@ -112,10 +112,8 @@ class BlockWriter:
         for row in rows:
             with writing(self.folder):
                 for kind, file in files.items():
-                    text_prompt = kind == TEXTS
-                    found = (
-                        compared_digests(row, self.compared) if text_prompt else digest_of(self.rows.key(row))
-                    )
+                    is_text = kind == TEXTS
+                    found = compared_digests(row, self.compared) if is_text else digest_of(self.rows.key(row))
                     file.write(np.frombuffer(found, DIGEST))
             yield row
 

@@ -95,8 +95,8 @@ def framing_of(backend: Tokenizer, num_texts: int = 1) -> Framing:
     sample = _sample(backend)
     encoding = backend.encode(sample, sample if num_texts == 2 else None)
     ids, texts = encoding.ids, encoding.sequence_ids
-    text_prompt = [place for place, text in enumerate(texts) if text is not None]
-    first, last = text_prompt[0], text_prompt[-1]
+    text_indices = [place for place, text in enumerate(texts) if text is not None]
+    first, last = text_indices[0], text_indices[-1]
     between = (ids[place] for place in range(first, last) if texts[place] is None)
     return Framing(tuple(ids[:first]), tuple(between), tuple(ids[last + 1 :]))
 

@@ -187,9 +187,9 @@ def _first_matches(
 
 
 def _ambiguous_names_error(
-    task: GlueTask, what: str, names: Sequence[str], hint: str, data: str
+    task: GlueTask, kind: str, names: Sequence[str], hint: str, data: str
 ) -> ProjectError:
-    message = f"task {task.name} has several {what}: {printable(', '.join(names))}"
+    message = f"task {task.name} has several {kind}: {printable(', '.join(names))}"
     return ProjectError(CODE, message, hint, data, EXIT_USAGE)
 
 

@@ -55,7 +55,7 @@ def task_summary(name: str, files: Mapping[str, Any], runs: Sequence[Mapping[str
     """
     task = TASKS[name]
     reasons = reasons_not_comparable(task, files["train"]["rows"], files["dev"]["rows"])
-    scores = [_mean([run["metrics"][metric] for metric in task.metrics]) for run in runs]
+    scores = [_mean_or_none([run["metrics"][metric] for metric in task.metrics]) for run in runs]
     return {
         "score": statistics(scores),
         "metrics": {metric: statistics([run["metrics"][metric] for run in runs]) for metric in task.metrics},
@@ -73,10 +73,10 @@ def averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """
     means = {name: summary["score"]["mean"] for name, summary in tasks.items()}
     return {
-        "all": _mean(list(means.values())),
+        "all": _mean_or_none(list(means.values())),
         "suites": {
             suite.name: {
-                "mean": _mean([means[name] for name in suite.averaged if name in means]),
+                "mean": _mean_or_none([means[name] for name in suite.averaged if name in means]),
                 "tasks": [name for name in suite.averaged if name in means],
                 "of": len(suite.averaged),
             }
@@ -132,6 +132,6 @@ def suite_summary(
     return summary_json("GLUE and SuperGLUE", figures(tasks), stated)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean_or_none(values: Sequence[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return fmean(numbers) if numbers and len(numbers) == len(values) else None

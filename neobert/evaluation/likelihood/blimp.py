@@ -54,25 +54,25 @@ def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | Non
     identity = {"texts": [size_and_digest(file) for file in files], "pairs_per_paradigm": pairs_per_paradigm}
     texts = (text for pair in pairs for text in (pair.good, pair.bad))
     scores = score_all(texts, identity, settings, 2 * len(pairs))
-    found = accuracies(pairs, scores.values)
+    report = accuracies(pairs, scores.values)
     return {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
         "model": settings.folder,
         WEIGHTS: scores.weights,
-        SUMMARY: _summary(found, scores.counts.truncated),
-        **found,
+        SUMMARY: _report_summary(report, scores.counts.truncated),
+        **report,
         "truncated": scores.counts.truncated,
         "kernels": scores.kernels,
         "seconds": round(scores.seconds, 3),
     }
 
 
-def _summary(found: Mapping[str, Any], truncated: int) -> dict[str, Any]:
-    shares = {"all": found["accuracy"], **found["phenomena"]}
+def _report_summary(report: Mapping[str, Any], truncated: int) -> dict[str, Any]:
+    shares = {"all": report["accuracy"], **report["phenomena"]}
     figures = [ReportFigure(name=name, metric="accuracy", value=value) for name, value in shares.items()]
-    notes = [f"{counted(found['pairs'], 'pair')}; equal scores count as wrong; paradigms weigh the same"]
-    notes += [f"not comparable with published scores: {reason}" for reason in found["not_comparable"]]
+    notes = [f"{counted(report['pairs'], 'pair')}; equal scores count as wrong; paradigms weigh the same"]
+    notes += [f"not comparable with published scores: {reason}" for reason in report["not_comparable"]]
     notes += [f"{counted(truncated, 'sentence')} truncated"] if truncated else []
     return summary_json("BLiMP", figures, notes)
 
@@ -110,8 +110,8 @@ def accuracies(pairs: Sequence[MinimalPair], scores: Likelihoods) -> dict[str, A
 
 
 def _paradigm_files(data: Path) -> list[Path]:
-    found = sorted(data.rglob("*")) if data.is_dir() else [data]
-    files = [file for file in found if file.is_file() and text_format(file) in KINDS]
+    candidates = sorted(data.rglob("*")) if data.is_dir() else [data]
+    files = [file for file in candidates if file.is_file() and text_format(file) in KINDS]
     if not files:
         hint = "pass the file blimp.jsonl, or the folder with a file per paradigm"
         raise ProjectError(CODE, f"the folder has no {' or '.join(KINDS)} files", hint, str(data), EXIT_USAGE)
@@ -122,7 +122,7 @@ def _read_pairs(files: Sequence[Path], limit: int | None) -> Iterator[MinimalPai
     """Yield the first `limit` pairs of each paradigm, or all if it is None."""
     taken: Counter[str] = Counter()
     for location, row in chain.from_iterable(map(read_table, files)):
-        good, bad = (_sentence(row.get(column), location) for column in COLUMNS)
+        good, bad = (_require_sentence(row.get(column), location) for column in COLUMNS)
         others = (str(row.get(name) or "unknown") for name in (PARADIGM, PHENOMENON, FIELD))
         pair = MinimalPair(good, bad, *others)
         taken[pair.paradigm] += 1
@@ -130,7 +130,7 @@ def _read_pairs(files: Sequence[Path], limit: int | None) -> Iterator[MinimalPai
             yield pair
 
 
-def _sentence(value: object, location: str) -> str:
+def _require_sentence(value: object, location: str) -> str:
     """Return a sentence that is not empty; an empty one would score 0, the highest value.
 
     Raises `ProjectError` for other values.

@@ -94,7 +94,7 @@ class NextTokenScorer:
         """Yield the windows of each run."""
         run: list[Window] = []
         for text, tokens in enumerate(sequences):
-            for window in self._windows(text, tokens):
+            for window in self._split_into_windows(text, tokens):
                 if run and sum(len(each.tokens) for each in run) + len(window.tokens) > self.tokens_per_run:
                     yield run
                     run = []
@@ -102,7 +102,7 @@ class NextTokenScorer:
         if run:
             yield run
 
-    def _windows(self, text: int, framed: Tokens) -> Iterator[Window]:
+    def _split_into_windows(self, text: int, framed: Tokens) -> Iterator[Window]:
         """Yield the windows of a text, each token scored once; none of an empty text."""
         framing = self.tokenizer.bundle.framing
         start = framing.start or (self.tokenizer.bundle.end_id,)

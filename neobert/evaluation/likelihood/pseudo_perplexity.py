@@ -40,13 +40,13 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
         discard(settings.output)  # the next text would be refused as another evaluation
         raise nothing
     config = read_json(model_folder(Path(settings.folder)) / CONFIG)
-    found = pseudo_perplexity(scores.values)
+    report = pseudo_perplexity(scores.values)
     if is_next := is_causal(config.get("model_type", "")):
-        found = {name.removeprefix("pseudo_"): value for name, value in found.items()}
-        found |= _values_per_byte(scores.values, texts)
-    if not all(value is not None and math.isfinite(value) for value in found.values()):
+        report = {name.removeprefix("pseudo_"): value for name, value in report.items()}
+        report |= _values_per_byte(scores.values, texts)
+    if not all(value is not None and math.isfinite(value) for value in report.values()):
         discard(settings.output)
-        message = f"the loss of {found['loss_per_token']:,.4g} nats per token has no finite perplexity"
+        message = f"the loss of {report['loss_per_token']:,.4g} nats per token has no finite perplexity"
         raise non_finite_error(message, settings.folder)
     return {
         "kind": KIND_OF_CAUSAL if is_next else KIND,
@@ -54,8 +54,8 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
         "source": texts.label,
         "model": settings.folder,
         WEIGHTS: scores.weights,
-        SUMMARY: _summary(path.name, found, scores.counts.truncated),
-        **found,
+        SUMMARY: _report_summary(path.name, report, scores.counts.truncated),
+        **report,
         "truncated": scores.counts.truncated,
         "tokens_lost": scores.counts.tokens_lost,
         "kernels": scores.kernels,
@@ -63,18 +63,18 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
     }
 
 
-def _summary(name: str, found: Mapping[str, Any], truncated: int) -> dict[str, Any]:
+def _report_summary(name: str, report: Mapping[str, Any], truncated: int) -> dict[str, Any]:
     metrics = {
-        **{LABELS[name]: found[name] for name in LABELS if name in found},
-        "mean of documents": found["mean_of_documents"],
-        "median of documents": found["median_of_documents"],
+        **{LABELS[name]: report[name] for name in LABELS if name in report},
+        "mean of documents": report["mean_of_documents"],
+        "median of documents": report["median_of_documents"],
     }
     figures = [
         ReportFigure(name=name, metric=metric, value=value, is_share=False)
         for metric, value in metrics.items()
     ]
-    title = "Perplexity" if "perplexity" in found else "Pseudo-perplexity"
-    sizes = f"{counted(found['documents'], 'document')}, {counted(found['tokens'], 'token')}"
+    title = "Perplexity" if "perplexity" in report else "Pseudo-perplexity"
+    sizes = f"{counted(report['documents'], 'document')}, {counted(report['tokens'], 'token')}"
     notes = [f"{sizes}; values per token are comparable only between models with the same tokenizer"]
     notes += [f"{counted(truncated, 'document')} truncated"] if truncated else []
     return summary_json(title, figures, notes)

@@ -57,7 +57,7 @@ def evaluate_tasks(
     prefixes = (prompts[QUERY_PREFIX], prompts[DOCUMENT_PREFIX])
     revision = revision_digest(embedder_identity(encoder, model), prefixes)
     estimate_s = estimated_seconds(tasks, characters_per_second(encoder))
-    _announce(tasks, estimate_s)
+    _log_estimate(tasks, estimate_s)
     results = mteb.evaluate(
         MtebModel(encoder, model_name(Path(model.folder)), revision, prefixes),
         tasks,
@@ -104,7 +104,7 @@ def characters_per_second(encoder: Encoder) -> float:
     return sum(map(len, texts)) / (time.perf_counter() - started_s)
 
 
-def _announce(tasks: Sequence[Any], estimate_s: Mapping[str, float | None]) -> None:
+def _log_estimate(tasks: Sequence[Any], estimate_s: Mapping[str, float | None]) -> None:
     known = [seconds for seconds in estimate_s.values() if seconds is not None]
     unknown = len(estimate_s) - len(known)
     rest = f"; {unknown} of unknown size" if unknown else ""

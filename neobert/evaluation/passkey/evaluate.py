@@ -77,7 +77,7 @@ def evaluate_passkey(settings: Settings) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "model": str(folder),
         WEIGHTS: weights_digest(folder),
-        SUMMARY: _summary(by_length, settings.trials, chance),
+        SUMMARY: _report_summary(by_length, settings.trials, chance),
         "settings": asdict(settings),
         "key_words": KEY_WORDS,
         "chance": chance,
@@ -116,7 +116,7 @@ def _predict_keys(
     return predicted
 
 
-def _summary(by_length: Mapping[str, float], trials: int, chance: float) -> dict[str, Any]:
+def _report_summary(by_length: Mapping[str, float], trials: int, chance: float) -> dict[str, Any]:
     figures = [
         ReportFigure(name=f"{int(length):,} tokens", metric="accuracy", value=value)
         for length, value in by_length.items()

@@ -90,7 +90,7 @@ def _corpus_embeddings(
         QUERY_PREFIX: prompts[QUERY_PREFIX],
         "texts_per_shard": texts_per_shard,
     }
-    shards, query_prompt = Shards(output), encoder.counts
+    shards, query_counts = Shards(output), encoder.counts
     encode = partial(encoder.encode, prompt=prompts[DOCUMENT_PREFIX])
     progress = Progress("encoding the corpus", "documents", len(collection.corpus))
     with shards.lock(identity):
@@ -99,5 +99,5 @@ def _corpus_embeddings(
         )
         # Earlier sessions may have encoded some of the shards.
         encoder.counts = shards.counts(num_shards)
-        encoder.counts.add(query_prompt)
+        encoder.counts.add(query_counts)
         return np.concatenate([np.load(file, allow_pickle=False) for file in shards.files(num_shards)])

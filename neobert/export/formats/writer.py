@@ -23,13 +23,13 @@ def select_outputs(*names: str) -> Callable[[Source, Reference], Arrays]:
     return lambda _, reference: {name: reference.outputs[name] for name in names if name in reference.outputs}
 
 
-def describe_departures(source: Source, **others: object) -> str:
+def describe_departures(source: Source, **more_settings: object) -> str:
     """Return the settings that differ from the published architecture as "key: value" text; empty if none.
 
     Args:
         others: further settings and their published values.
     """
-    published = {"hidden_act": "swiglu", "rms_norm": True, "rope": True} | others
+    published = {"hidden_act": "swiglu", "rms_norm": True, "rope": True} | more_settings
     own = {key: getattr(source.model.config, key) for key in published}
     return ", ".join(f"{key}: {value}" for key, value in own.items() if value != published[key])
 

@@ -32,7 +32,7 @@ class ClassLabel:
         if text is None:
             return None
         if self.names:
-            if (name := next(filter(self.names.__contains__, _spellings(text)), None)) is not None:
+            if (name := next(filter(self.names.__contains__, _equivalent_labels(text)), None)) is not None:
                 return self.names.index(name)
             has_numbers = any(_parse_number(name) is not None for name in self.names)  # 0 is none of 1, 2, 3
             if type(value) is int and 0 <= value < len(self.names) and not has_numbers:
@@ -82,7 +82,7 @@ def _label_text(value: object, location: str, setting: str) -> str | None:
     raise ProjectError(CODE, message, f"set {setting} to a column of labels", location)
 
 
-def _spellings(text: str) -> tuple[str, ...]:
+def _equivalent_labels(text: str) -> tuple[str, ...]:
     """Return a label and its spellings in other tables: a truth value, or a whole number with `.0`."""
     whole = TRUTH_VALUES.get(text, text).removesuffix(".0")
     if not whole.removeprefix("-").isdecimal():

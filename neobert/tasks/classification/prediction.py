@@ -45,9 +45,9 @@ class TextPredictor(HeadPredictor):
 
         for indices, outputs in self._compute_in_runs(sequences, compute, on_progress):
             logits[indices] = outputs
-        return self._scores(logits) if self.model.is_score else self._classes(logits)
+        return self._score_predictions(logits) if self.model.is_score else self._classes(logits)
 
-    def _scores(self, logits: Tensor) -> list[Prediction]:
+    def _score_predictions(self, logits: Tensor) -> list[Prediction]:
         return [{PREDICTION: score} for score in logits[:, 0].tolist()]
 
     def _classes(self, logits: Tensor) -> list[Prediction]:

@@ -63,12 +63,12 @@ class ReferenceStep:
         of_question = gather_all([number[each.queries] for _, number, each in pairs])
         answers = gather_all([_answered_examples(number, each) for _, number, each in pairs])
         digests = gather_all([each.digests for each in texts])
-        query_prompt = gather_all([each.query_digests for each in texts])
+        query_digests = gather_all([each.query_digests for each in texts])
         owners = gather_all([each.owners for each in texts])
         is_answer = of_question[:, None] == answers
         same = digests[:, None] == digests
-        is_false = (is_answer.float() @ same.float() > 0) | (digests == query_prompt[:, None])
-        is_false |= owners == query_prompt[:, None]
+        is_false = (is_answer.float() @ same.float() > 0) | (digests == query_digests[:, None])
+        is_false |= owners == query_digests[:, None]
         total = torch.zeros((), device=queries.device)
         for width in (*self.loss.widths, queries.shape[1]):
             cut = (each[:, :width] for each in (queries, documents))

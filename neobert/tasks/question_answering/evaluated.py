@@ -51,7 +51,7 @@ class EvaluationText:
         """
         assert self.prepared.eval is not None, "a run without evaluation text has no evaluation"
         encoder = Questions(self.config).encoder(self.prepared.tokenizer)
-        rows = list(self._rows())
+        rows = list(self._evaluation_rows())
         questions: list[Question] = []
         segments: list[tuple[int, Window]] = []
         for row, found in zip(rows, encoder.split_rows(rows), strict=True):
@@ -65,7 +65,7 @@ class EvaluationText:
             raise ProjectError("DAT001", "the evaluation text changed during the run", hint, "dataset")
         return questions, segments
 
-    def _rows(self) -> Iterator[Row]:
+    def _evaluation_rows(self) -> Iterator[Row]:
         source = open_corpus(self.config.dataset, row_format(self.config)).evaluation
         assert source is not None
         for part in parts_of(source):

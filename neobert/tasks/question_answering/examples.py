@@ -87,7 +87,7 @@ class QuestionEncoder(LabelEncoder):
             for window in self.kept_windows(found, counts):
                 ids.append(window.ids)
                 seconds.append(window.first)
-                labels.append(self._label(window, tokens))
+                labels.append(self._window_label(window, tokens))
         flat = np.fromiter((each for window in ids for each in window), self.dtype)
         values = np.array(labels, np.int64)
         return self.encoded(flat, [len(each) for each in ids], values, counts, too_long, seconds)
@@ -117,7 +117,7 @@ class QuestionEncoder(LabelEncoder):
         counts.tokens_lost += windowed.length
         return ()
 
-    def _label(self, window: Window, tokens: Span | None) -> int:
+    def _window_label(self, window: Window, tokens: Span | None) -> int:
         positions = None if tokens is None else window.span_in_window(tokens)
         if positions is None and tokens is not None and self.ignores:
             return IGNORED

@@ -46,11 +46,11 @@ class AnswerMetrics:
 
         def compute() -> dict[str, float | None]:
             rows = np.concatenate([np.frombuffer(each).reshape(-1, COLUMNS) for each in gathered])
-            return {"eval/loss": loss_sum / num_labels if num_labels else None, **self._scores(rows)}
+            return {"eval/loss": loss_sum / num_labels if num_labels else None, **self._mean_scores(rows)}
 
         return world.on_main(compute)
 
-    def _scores(self, rows: NDArray[np.float64]) -> dict[str, float | None]:
+    def _mean_scores(self, rows: NDArray[np.float64]) -> dict[str, float | None]:
         questions, segments = self._text.content
         by_question: dict[int, list[tuple[Window, NDArray[np.float64]]]] = {}
         for row in rows:
@@ -58,15 +58,18 @@ class AnswerMetrics:
             by_question.setdefault(number, []).append((window, row[1:]))
         exact, f1 = list[float](), {True: list[float](), False: list[float]()}
         for number, found in by_question.items():
-            scores = self._score(questions[number], found)
+            scores = self._score_question(questions[number], found)
             exact.append(scores[0])
             f1[bool(questions[number].answers)].append(scores[1])
-        values = {"eval/exact_match": _mean(exact), "eval/f1": _mean([*f1[True], *f1[False]])}
+        values = {"eval/exact_match": _mean_or_none(exact), "eval/f1": _mean_or_none([*f1[True], *f1[False]])}
         if self._section.null_threshold is not None:
-            values |= {"eval/has_answer_f1": _mean(f1[True]), "eval/no_answer_f1": _mean(f1[False])}
+            values |= {
+                "eval/has_answer_f1": _mean_or_none(f1[True]),
+                "eval/no_answer_f1": _mean_or_none(f1[False]),
+            }
         return values
 
-    def _score(
+    def _score_question(
         self, question: Question, found: list[tuple[Window, NDArray[np.float64]]]
     ) -> tuple[float, float]:
         best = best_window(np.stack([row for _, row in found]), self._section.null_threshold)
@@ -76,5 +79,5 @@ class AnswerMetrics:
         return answer_scores(question.text(window, (int(first), int(last))), question.answers)
 
 
-def _mean(values: list[float]) -> float | None:
+def _mean_or_none(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None

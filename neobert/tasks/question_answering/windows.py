@@ -88,11 +88,11 @@ class WindowEncoder:
         tokenized = with_offsets(self.pairs, (text for pair in pairs for text in pair))
         for (question, _), (context, offsets) in zip(tokenized, tokenized, strict=True):
             num_tokens = len(question) + len(context)
-            found = tuple(self._windows(question.tolist(), context.tolist())) if num_tokens else ()
+            found = tuple(self._split_context(question.tolist(), context.tolist())) if num_tokens else ()
             is_one_sided = bool(num_tokens) and not (len(question) and len(context))
             yield ContextWindows(offsets, found, num_tokens + self.pairs.framing.size, is_one_sided)
 
-    def _windows(self, question: list[int], context: list[int]) -> Iterator[Window]:
+    def _split_context(self, question: list[int], context: list[int]) -> Iterator[Window]:
         """Yield windows that cover the context; a question longer than half a row is cut."""
         framing = self.pairs.framing
         room = self.pairs.max_length - framing.size

@@ -77,7 +77,7 @@ class ConversationEncoder(RowEncoder):
         for index, conversation in enumerate(conversations):
             batch.counts.documents += 1
             if conversation is not None:
-                self._add(batch, index, conversation, next(rendered))
+                self._add_conversation(batch, index, conversation, next(rendered))
         return batch.encoded(self.dtype)
 
     def _prepare(self, row: Row, batch: _Batch) -> Conversation | None:
@@ -96,7 +96,9 @@ class ConversationEncoder(RowEncoder):
         batch.add("neutralized", 1)
         return Conversation(*_mark_strings(conversation, self.control))
 
-    def _add(self, batch: _Batch, index: int, conversation: Conversation, rendered: SupervisedText) -> None:
+    def _add_conversation(
+        self, batch: _Batch, index: int, conversation: Conversation, rendered: SupervisedText
+    ) -> None:
         counts, number = batch.counts, index + 1
         found, plain = remove_marks(rendered)
         for kind, reason in dict(reversed(found.faults)).items():  # the first reason of each kind

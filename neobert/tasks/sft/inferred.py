@@ -45,7 +45,7 @@ the date have that many templates add to a conversation."""
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the form of the conversations. Raises `ProjectError` for a text that holds none."""
-    rows = _rows(text)
+    rows = _training_rows(text)
     first = next(rows, None)
     if first is None:
         raise unclear_table_error(text, "has no rows", "pass a file with a conversation per row")
@@ -108,7 +108,7 @@ def _holds_messages(value: object) -> bool:
     return True
 
 
-def _rows(text: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _training_rows(text: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (location, row) of the training files."""
     for file in training_tables(text):
         if text_format(file) == TEXT:

@@ -77,15 +77,15 @@ class Template:
         self.is_direct = False
         if len(messages) >= MANY_MESSAGES and not any(key in each for each in messages for key in REASONING):
             with suppress(TemplateFailedError):
-                self.is_direct = self.text(messages) == self._direct(messages, prompt=False)
+                self.is_direct = self.text(messages) == self._render_directly(messages, prompt=False)
 
     def text(self, messages: Sequence[Message], *, prompt: bool = False) -> str:
         """Render messages (see `Renderer.text`)."""
         if self.is_direct:
-            return self._direct(messages, prompt=prompt)
+            return self._render_directly(messages, prompt=prompt)
         return self._render(messages, prompt=prompt, marks=False)[0]
 
-    def _direct(self, messages: Sequence[Message], *, prompt: bool) -> str:
+    def _render_directly(self, messages: Sequence[Message], *, prompt: bool) -> str:
         """Render messages of JSON without the library, with the arguments that it passes."""
         with self._convert_template_errors():
             given = {"messages": [*messages], "tools": self.tools, "documents": None}

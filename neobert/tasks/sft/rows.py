@@ -32,7 +32,7 @@ class ConversationRows(RowFormat):
 
     def columns(self, available: Mapping[str, object], location: str) -> dict[str, str]:
         """Return the columns to read, by their names. Raises DAT011 for a table of no known form."""
-        form = self._form(available, location)
+        form = self._table_form(available, location)
         read = (*form.columns, *(name for name in form.optional if name in available))
         return dict(zip(read, read, strict=True))
 
@@ -46,14 +46,14 @@ class ConversationRows(RowFormat):
 
     def row(self, values: Mapping[str, Any], columns: Mapping[str, str], location: str) -> Row:
         """Return the conversation of a row. Raises DAT020 for one that is malformed."""
-        return {TEXT: self._form(columns, location).conversation(values, location).to_json()}
+        return {TEXT: self._table_form(columns, location).conversation(values, location).to_json()}
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that determine the rows, JSON-serializable."""
         column = {"messages_column": self.messages_column} if self.messages_column else {}
         return RowFormat.identity(self) | {"fields": "conversations", "optional": OPTIONAL} | column
 
-    def _form(self, available: Mapping[str, object], location: str) -> ConversationForm:
+    def _table_form(self, available: Mapping[str, object], location: str) -> ConversationForm:
         if self.messages_column is not None:
             if self.messages_column in available:
                 return column_form(self.messages_column)

@@ -46,46 +46,52 @@ def supervise(
     supervised either, because a model would learn to answer with a stop token alone. A first message without
     marks is not supervised if the template cannot write the prompt before it.
     """
-    found = SupervisedText()
+    supervised = SupervisedText()
     indices = [index for index, message in enumerate(messages) if message["role"] == ASSISTANT]
     empty = {index for index in indices if is_empty(messages[index])} - {*weightless}
     left_out = sorted({*weightless, *empty}.intersection(indices))
     chosen = indices if turns == "all" else indices[-1:]
     wanted = [index for index in chosen if index not in left_out]
-    found.left_out = {"weightless": len({*weightless}.intersection(chosen)), "empty": len(empty & {*chosen})}
+    supervised.left_out = {
+        "weightless": len({*weightless}.intersection(chosen)),
+        "empty": len(empty & {*chosen}),
+    }
     is_marked = supervise_by == "marks" or (supervise_by == "auto" and renderer.has_marks)
     needs_prompts = supervise_by != "everything" and not is_marked
     if wanted[:1] == [0] and needs_prompts and not _has_first_prompt(renderer):
-        wanted, found.left_out["unprompted"] = wanted[1:], 1
-    found.num_turns = len(wanted)
+        wanted, supervised.left_out["unprompted"] = wanted[1:], 1
+    supervised.num_turns = len(wanted)
     if not wanted:
         which = " with content and weight 1" if indices else ""
-        found.faults.append((Fault.NO_TURN, f"{NO_ASSISTANT}{which}"))
-        return found
+        supervised.faults.append((Fault.NO_TURN, f"{NO_ASSISTANT}{which}"))
+        return supervised
     try:
-        messages, found.text = render_contents(messages, renderer)
+        messages, supervised.text = render_contents(messages, renderer)
         marks = renderer.marked(messages)[1] if is_marked else []
     except TemplateFailedError as error:
-        found.faults.append((Fault.FAILED, f"the template fails: {error}"))
-        return found
-    turn_of = AssistantTurns(messages, renderer, found.text)
+        supervised.faults.append((Fault.FAILED, f"the template fails: {error}"))
+        return supervised
+    turn_of = AssistantTurns(messages, renderer, supervised.text)
     if supervise_by == "everything":
         known, untrained = (
-            _known_spans(found, indices, turn_of),
-            _known_spans(found, left_out, turn_of, is_needed=True),
+            _known_spans(supervised, indices, turn_of),
+            _known_spans(supervised, left_out, turn_of, is_needed=True),
         )
-        found.spans, found.ends = _complement(untrained, len(found.text)), [span.stop for span in known]
+        supervised.spans, supervised.ends = (
+            _complement(untrained, len(supervised.text)),
+            [span.stop for span in known],
+        )
     elif is_marked:
-        _add_marked_spans(found, marks, indices, wanted, turn_of)
+        _add_marked_spans(supervised, marks, indices, wanted, turn_of)
     else:
-        _add_prefix_spans(found, indices, wanted, turn_of)
+        _add_prefix_spans(supervised, indices, wanted, turn_of)
     contents = [content_text(message.get("content")) for message in messages]
-    found.faults += missing_contents(found, [messages[index] for index in wanted])
+    supervised.faults += missing_contents(supervised, [messages[index] for index in wanted])
     if wanted[-1:] == [len(messages) - 1]:
-        found.faults += missing_thoughts(found, messages[-1])
-    if form := find_python_repr(found.text, contents):
-        found.faults.append((Fault.REPR, f"the template renders Python's form of a value: {form}"))
-    return found
+        supervised.faults += missing_thoughts(supervised, messages[-1])
+    if form := find_python_repr(supervised.text, contents):
+        supervised.faults.append((Fault.REPR, f"the template renders Python's form of a value: {form}"))
+    return supervised
 
 
 def _has_first_prompt(renderer: Renderer) -> bool:
@@ -98,18 +104,18 @@ def _has_first_prompt(renderer: Renderer) -> bool:
 
 
 def _add_prefix_spans(
-    found: SupervisedText, indices: Sequence[int], wanted: Sequence[int], turn_of: AssistantTurns
+    supervised: SupervisedText, indices: Sequence[int], wanted: Sequence[int], turn_of: AssistantTurns
 ) -> None:
     for index in indices:
         span = turn_of(index)
         if isinstance(span, Span):
-            found.ends.append(span.stop)
+            supervised.ends.append(span.stop)
             if index in wanted:
-                found.spans.append(span)
-                if header := _header_fault(found.text[span.start : span.stop], index, turn_of):
-                    found.faults.append((Fault.NO_PROMPT, header))
+                supervised.spans.append(span)
+                if header := _header_fault(supervised.text[span.start : span.stop], index, turn_of):
+                    supervised.faults.append((Fault.NO_PROMPT, header))
         elif index in wanted:
-            found.faults.append((Fault.REWRITTEN, span))
+            supervised.faults.append((Fault.REWRITTEN, span))
 
 
 def _header_fault(text: str, index: int, turn_of: AssistantTurns) -> str:
@@ -128,38 +134,40 @@ def _header_fault(text: str, index: int, turn_of: AssistantTurns) -> str:
 
 
 def _add_marked_spans(
-    found: SupervisedText,
+    supervised: SupervisedText,
     marks: Sequence[Span],
     indices: Sequence[int],
     wanted: Sequence[int],
     turn_of: AssistantTurns,
 ) -> None:
     """Use the marked spans; report marked text outside the turns whose spans are known."""
-    exact = _known_spans(found, indices, turn_of)
-    found.ends = [span.stop for span in exact]
-    found.spans = [mark for mark in marks if mark.stop > mark.start]
+    exact = _known_spans(supervised, indices, turn_of)
+    supervised.ends = [span.stop for span in exact]
+    supervised.spans = [mark for mark in marks if mark.stop > mark.start]
     if wanted != indices:
-        found.spans = [*_intersections(found.spans, _known_spans(found, wanted, turn_of, is_needed=True))]
+        supervised.spans = [
+            *_intersections(supervised.spans, _known_spans(supervised, wanted, turn_of, is_needed=True))
+        ]
     if len(exact) == len(indices):
-        others = _complement(exact, len(found.text))
+        others = _complement(exact, len(supervised.text))
     else:
         others = [span for index in indices if (span := turn_of.header(index))]
-    pieces = (found.text[start:stop].strip() for start, stop in _intersections(found.spans, others))
+    pieces = (supervised.text[start:stop].strip() for start, stop in _intersections(supervised.spans, others))
     if outside := next(filter(None, pieces), ""):
         reason = f"the marks of the template include {outside[:SHOWN]!r}, which the model does not write"
-        found.faults.append((Fault.OUTSIDE, reason))
+        supervised.faults.append((Fault.OUTSIDE, reason))
     elif len(exact) == len(indices):
         # White space before a turn is part of the prompt; a model has stopped before the one after a turn.
-        found.spans = [*_intersections(found.spans, exact)]
+        supervised.spans = [*_intersections(supervised.spans, exact)]
 
 
 def _known_spans(
-    found: SupervisedText, indices: Sequence[int], turn_of: AssistantTurns, *, is_needed: bool = False
+    supervised: SupervisedText, indices: Sequence[int], turn_of: AssistantTurns, *, is_needed: bool = False
 ) -> list[Span]:
     """Return the known spans of turns; report turns without a known span if `is_needed`."""
     spans = [turn_of(index) for index in indices]
     if is_needed:
-        found.faults += [(Fault.REWRITTEN, span) for span in spans if isinstance(span, str)]
+        supervised.faults += [(Fault.REWRITTEN, span) for span in spans if isinstance(span, str)]
     return [span for span in spans if isinstance(span, Span)]
 
 

@@ -70,15 +70,15 @@ class _RenderProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "neobert.tasks.sft.rendering"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="ascii",
-            env=_environment(),
+            env=_child_environment(),
         )  # fmt: skip
         self._time_limit_s = template.time_limit_s
-        self._write(asdict(template) | {"special_tokens": dict(template.special_tokens)})
+        self._send_line(asdict(template) | {"special_tokens": dict(template.special_tokens)})
 
     def render(self, conversation: Conversation) -> SupervisedText:
         """Render one conversation."""
-        self._write(conversation._asdict())
-        line = self._output.readline()
+        self._send_line(conversation._asdict())
+        line = self._process_output.readline()
         if not line:
             raise self._ended_error(conversation)
         answer: dict[str, Any] = json.loads(line)
@@ -103,11 +103,11 @@ class _RenderProcess:
                 pipe.close()
 
     @property
-    def _output(self) -> IO[str]:
+    def _process_output(self) -> IO[str]:
         assert self._process.stdout is not None
         return self._process.stdout
 
-    def _write(self, value: object) -> None:
+    def _send_line(self, value: object) -> None:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # the process has ended, which `render` reports
             self._process.stdin.write(json.dumps(value) + "\n")
@@ -137,7 +137,7 @@ def _start_process(template: ChatTemplate) -> _RenderProcess:
     return child
 
 
-def _environment() -> Mapping[str, str]:
+def _child_environment() -> Mapping[str, str]:
     return {**os.environ, "TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
 
 

@@ -107,12 +107,14 @@ class LabelledWords:
         pairs = [(true, self._numbers[name]) for true, name in words if name is not None]
         self._pairs.update((self._classes[true], self._classes[found]) for true, found in pairs)
         if self._tagging.marks_entities:
-            true, found = (self._entities(each) for each in zip(*pairs, strict=True)) if pairs else ((), ())
+            true, found = (
+                (self._find_entities(each) for each in zip(*pairs, strict=True)) if pairs else ((), ())
+            )
             self._found += len(found)
             self._true += len(true)
             self._both += len({*found} & {*true})
 
-    def _entities(self, labels: Sequence[int]) -> set[Entity]:
+    def _find_entities(self, labels: Sequence[int]) -> set[Entity]:
         return self._tagging.entities(np.array(labels), np.zeros(len(labels), np.int64))
 
     def report(self) -> dict[str, Any]:
