@@ -155,10 +155,10 @@ class Column:
     @property
     def is_label(self) -> bool:
         """True if there are few distinct values, and they repeat as classes do."""
-        return len(self.values) <= MAX_CLASSES and self.repeats
+        return len(self.values) <= MAX_CLASSES and self.has_repeats
 
     @property
-    def repeats(self) -> bool:
+    def has_repeats(self) -> bool:
         """True if a value occurs twice or more on average."""
         return 2 <= len(self.values) <= MAX_REPEATED and 2 * len(self.values) <= sum(self.values.values())
 

@@ -92,7 +92,7 @@ def _label_column(columns: Sequence[Column], text: Path) -> Column:
     likely = [each for each in columns if each.is_label and not each.is_text] or [
         each for each in columns if each.is_scored
     ]
-    likely = likely or [each for each in columns if each.repeats and not each.is_text]
+    likely = likely or [each for each in columns if each.has_repeats and not each.is_text]
     if len(likely) == 1:
         return likely[0]
     names = listed([quoted(each.name) for each in likely or columns], 8)
@@ -155,7 +155,7 @@ def _problem_keys(label: Column, text: Path, stated: str | None) -> Keys:
 
 def _likely_problem(label: Column, text: Path) -> str:
     """Return the likely kind of problem: many whole numbers are classes if they repeat, like ids."""
-    is_amount = label.name.lower() in AMOUNTS or not label.repeats
+    is_amount = label.name.lower() in AMOUNTS or not label.has_repeats
     is_scored = label.has_fractions or (len(label.numbers) > MAX_NUMBERED and is_amount)
     return REGRESSION if is_scored and not _stated_names(label, text) else CLASSES
 
@@ -175,7 +175,7 @@ def _class_keys(label: Column, text: Path) -> Keys:
         raise unclear_table_error(
             text, message, "write one label per row, or a column of 0 and 1 and a run for each label"
         )
-    if len(label.values) > MAX_CLASSES and not label.repeats:
+    if len(label.values) > MAX_CLASSES and not label.has_repeats:
         if note := _unparsed_numbers_note(list(label.values)):
             hint = "write plain numbers, such as 0.5, then repeat the command"
             raise unclear_table_error(text, f"column {quoted(label.name)}: {note}", hint)
