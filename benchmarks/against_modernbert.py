@@ -233,20 +233,20 @@ def model_shapes(models: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_figures(
-    folder: Path, found: Mapping[str, dict[str, Any]], detail: dict[str, Any], *, is_complete: bool
+    folder: Path, figures: Mapping[str, dict[str, Any]], detail: dict[str, Any], *, is_complete: bool
 ) -> None:
-    for form, figure in found.items():
+    for form, figure in figures.items():
         path = folder / f"{FIGURES[form]}.json"
         write_measurement(path, figure["ratio"], "ratio", None, {**figure, **detail}, is_complete=is_complete)
 
 
-def format_table(found: Mapping[str, Any]) -> str:
+def format_table(report: Mapping[str, Any]) -> str:
     """Format one line per side: useful tokens per second and attention kernel."""
     lines = [f"{'':24}{'tokens/s':>10}  attention"]
-    for name, values in found["rates"].items():
-        attention = (found["own_kernels"] | found["peer_kernels"])[name]["attention"]
+    for name, values in report["rates"].items():
+        attention = (report["own_kernels"] | report["peer_kernels"])[name]["attention"]
         lines.append(f"{name:24}{statistics.median(values):10,.0f}  {', '.join(attention)}")
-    for form, figure in found["figures"].items():
+    for form, figure in report["figures"].items():
         for name, ratio in figure["ratios"].items():
             text = "{median:.2f} ({least:.2f} to {greatest:.2f})".format(**ratio)
             lines.append(f"{name} / {figure['peer']} ({form}): {text}")

@@ -183,18 +183,18 @@ def build_report(notes: Mapping[str, Answer], turns: Mapping[str, Sequence[Answe
     }
 
 
-def format_table(found: Mapping[str, Any]) -> str:
+def format_table(report: Mapping[str, Any]) -> str:
     lines = [f"{'':28}{'tokens/s':>10}{'tokens/step':>13}{'GiB':>7}{'graphs':>8}  attention"]
-    kernels = found["own_kernels"] | found["peer_kernels"]
-    for name, note in found["arms"].items():
-        if name in found["tokens_per_second"]:
+    kernels = report["own_kernels"] | report["peer_kernels"]
+    for name, note in report["arms"].items():
+        if name in report["tokens_per_second"]:
             attention = {kind: each["share"] for kind, each in kernels[name]["attention"].items()}
-            rate, tokens = found["tokens_per_second"][name], note["tokens_per_step"]
+            rate, tokens = report["tokens_per_second"][name], note["tokens_per_step"]
             about = f"{note['peak_memory_gib']:7.1f}{note['graphs']:8}  {attention}"
             lines.append(f"{name:28}{rate:10,}{tokens:13,}{about}")
         else:
             lines.append(f"{name:28}  {note['error']} {note['log'][-300:]}")
-    for title, each in found["ratios"].items():
+    for title, each in report["ratios"].items():
         span = f"{each['least']:.2f} to {each['greatest']:.2f}"
         lines.append(f"{title}: {each['ratio']:.2f} ({span}): {each['ours']} / {each['peer']}")
     return "\n".join(lines)
@@ -229,11 +229,11 @@ def main() -> None:
         sys.exit("not all arms ran")
 
 
-def write_figure(folder: Path, found: dict[str, Any], *, is_complete: bool) -> None:
-    best = found["ratios"].get("best", {}).get("ratio")
+def write_figure(folder: Path, report: dict[str, Any], *, is_complete: bool) -> None:
+    best = report["ratios"].get("best", {}).get("ratio")
     unit = "times the useful tokens/s of the peer, best form of each"
     path = folder / "modernbert-continued.json"
-    write_measurement(path, best, unit, 1.15, found, is_complete=is_complete)
+    write_measurement(path, best, unit, 1.15, report, is_complete=is_complete)
 
 
 if __name__ == "__main__":

@@ -117,12 +117,12 @@ def write_runs(work: Path, pairs: Path, num_pairs: int, *, is_tiny: bool) -> flo
     return float(mean)
 
 
-def convert_to_samples(found: dict[str, Any], mean: float) -> dict[str, Any]:
-    """Return the figures with samples per second, and the ratios to the padded and unpadded forms.
+def convert_to_samples(figures: dict[str, Any], mean: float) -> dict[str, Any]:
+    """Add samples per second, and the ratios to the padded and unpadded peers, to the figures.
 
-    An arm of ours that is compiled is compared with the faster of a kind where one that is compiled ran too.
+    A compiled arm of ours is compared with the fastest peer of each kind, if a compiled one of that kind ran.
     """
-    rates = found["tokens_per_second"]
+    rates = figures["tokens_per_second"]
     samples = {name: round(rate / mean, 1) for name, rate in rates.items()}
     against: dict[str, dict[str, float]] = {}
     for name in (name for name in OURS if name in rates):
@@ -131,7 +131,7 @@ def convert_to_samples(found: dict[str, Any], mean: float) -> dict[str, Any]:
             ran = [form for form in forms if form in rates and (is_compiled or not form.endswith(COMPILED))]
             if any(form.endswith(COMPILED) is is_compiled for form in ran):
                 against[name][kind] = round(rates[name] / max(rates[form] for form in ran), 3)
-    return {**found, "samples_per_second": samples, "tokens_per_pair": mean, "against": against}
+    return {**figures, "samples_per_second": samples, "tokens_per_pair": mean, "against": against}
 
 
 def run_shape(chosen: argparse.Namespace, shape: str) -> Iterator[dict[str, Any]]:

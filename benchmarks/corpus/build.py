@@ -82,9 +82,9 @@ class SeenParagraphs:
     def __init__(self) -> None:
         self._digests: set[bytes] = set()
 
-    def new_documents(self, found: Iterable[list[str]]) -> Iterator[str]:
+    def new_documents(self, documents: Iterable[list[str]]) -> Iterator[str]:
         """Yield the text of each document that has a new paragraph; case and whitespace are ignored."""
-        for document in found:
+        for document in documents:
             if kept := [text for text in document if self._is_new(text)]:
                 yield "\n".join(kept)
 

@@ -121,15 +121,15 @@ def json_descriptions(content: str) -> Iterator[str]:
         yield from html_paragraphs(each)
 
 
-def json_strings(found: Any) -> Iterator[str]:
-    if isinstance(found, dict):
-        for name, value in found.items():
+def json_strings(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        for name, value in node.items():
             if name in DESCRIPTIONS and isinstance(value, str):
                 yield value
             else:
                 yield from json_strings(value)
-    elif isinstance(found, list):
-        for each in found:
+    elif isinstance(node, list):
+        for each in node:
             yield from json_strings(each)
 
 

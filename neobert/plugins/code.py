@@ -133,5 +133,5 @@ def _problems_with_other_text(config: RunConfig, origins: Origins) -> Iterator[P
                 yield each, PluginProblemError(message, f"remove dataset.{name} or {each.key}")
 
 
-def _plugin_origin(each: RequestedPlugin, origins: Origins) -> Origin:
-    return origins.get(each.key) or origins.get(SECTION + each.kind.name, DEFAULT)
+def _plugin_origin(plugin: RequestedPlugin, origins: Origins) -> Origin:
+    return origins.get(plugin.key) or origins.get(SECTION + plugin.kind.name, DEFAULT)

@@ -107,7 +107,7 @@ def against_definition(
                 if own != sorted(chosen[t][head]):
                     weights = weights_of_token(q, k, t, head, sparse)
                     wrong += not _is_selection_tied(own, chosen[t][head], weights)
-        error = max(error, _relative_error(context, expected))
+        error = max(error, _error_in_rounding_units(context, expected))
     yield Answer("selected blocks of the definition", "exact", wrong)
     yield Answer("outputs of the definition", "close", error)
 
@@ -140,7 +140,7 @@ def unchanged_answers(
         yield Answer(f"results where {subject} change", "exact", differs)
         yield Answer(f"gradients of {subject}", "exact", after.leaks)
         # A GPU adds the parts of a gradient in any order.
-        error = max(map(_relative_error, after.gradients, before.gradients))
+        error = max(map(_error_in_rounding_units, after.gradients, before.gradients))
         yield Answer(f"gradients where {subject} change", "close", error)
     if (heads := row[1].shape[1]) > 1:
         changed = _with_other_values(row, torch.ones_like(is_late), first_head=True)
@@ -207,7 +207,9 @@ def against_dense(operator: Operator, spec: AttentionSpec, device: torch.device,
     wide = [each.detach().double().requires_grad_() for each in leaves]
     dense = plain_attention(wide[0], wide[1], wide[2], causal) * gates.double().sum(-1, keepdim=True)
     expected = [dense, *torch.autograd.grad(dense, wide, gradient.double())]
-    return max(_relative_error(one.detach(), two.detach()) for one, two in zip(found, expected, strict=True))
+    return max(
+        _error_in_rounding_units(one.detach(), two.detach()) for one, two in zip(found, expected, strict=True)
+    )
 
 
 def rotation_error(device: torch.device, dtype: torch.dtype, head_size: int) -> float:
@@ -236,8 +238,8 @@ def count_dead_gates(modules: Sequence[NativeSparseAttention], loss: Tensor) -> 
     )
 
 
-def _relative_error(found: Tensor, expected: Tensor) -> float:
+def _error_in_rounding_units(measured: Tensor, expected: Tensor) -> float:
     """Return the largest error in units of the rounding of the largest value."""
-    unit = ROUNDING if found.dtype == torch.float32 else torch.finfo(found.dtype).eps
+    unit = ROUNDING if measured.dtype == torch.float32 else torch.finfo(measured.dtype).eps
     largest = float(expected.abs().max())
-    return float((found.double() - expected.double()).abs().max()) / max(unit * largest, 1e-30)
+    return float((measured.double() - expected.double()).abs().max()) / max(unit * largest, 1e-30)

@@ -305,8 +305,8 @@ def _word_labels_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             yield from _lost_word_violations(run, split, words)
 
 
-def _lost_word_violations(run: ResolvedRun, split: str, words: Mapping[str, int]) -> Violations:
-    total, without_token, cut = words["total"], words["without_token"], words["cut"]
+def _lost_word_violations(run: ResolvedRun, split: str, counts: Mapping[str, int]) -> Violations:
+    total, without_token, cut = counts["total"], counts["without_token"], counts["cut"]
     if without_token:
         yield Violation(
             "tokenizer",
