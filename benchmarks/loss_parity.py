@@ -127,7 +127,7 @@ def losses(form: str, config: RunConfig, work: Path) -> dict[str, Any]:
     own = config if form == "packed" else unpacked_config(config)
     run_dir = work / form
     run_dir.mkdir(parents=True, exist_ok=True)
-    world = World.of(own)
+    world = World.from_config(own)
     make_reproducible(own, world)
     trainer = assemble(own, run_dir, world, Signals(), None)
     if form == "unpacked":

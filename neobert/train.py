@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     configure_logging()
     signals = Signals()
     try:
-        with signals.installed():
+        with signals.handle_signals():
             return train(arguments, signals)
     except ProjectError as error:
         return report(error)
@@ -62,24 +62,24 @@ def train(arguments: list[str], signals: Signals) -> int:
         raise ProjectError("CLI001", USAGE, exit_code=EXIT_USAGE)
     path = Path(arguments[0])
     config = read_config(path)
-    is_again = AGAIN in arguments
-    require_launched(path.parent / FILE_NAME, config, is_again=is_again)
+    is_restart = AGAIN in arguments
+    require_launched(path.parent / FILE_NAME, config, is_restart=is_restart)
     log.info("neobert-launch %s, config %s", __version__, digest(config)[:12])
     dump_stacks_on_signal(stacks_path(path.parent, int(os.environ.get("RANK", "0"))))
-    if is_again:
+    if is_restart:
         config = resume_own_run(config, path.parent)
 
     from neobert.training.loop.session import run_session
 
-    return run_session(config, path.parent, signals, is_again=is_again)
+    return run_session(config, path.parent, signals, is_restart=is_restart)
 
 
-def require_launched(receipt: Path, config: RunConfig, *, is_again: bool) -> None:
+def require_launched(receipt: Path, config: RunConfig, *, is_restart: bool) -> None:
     """Raise `ProjectError` RCP001 unless the receipt file covers this config and has not expired.
 
-    Expiry is not checked for restarts (`is_again`): a run may last longer than its receipt.
+    Expiry is not checked for restarts (`is_restart`): a run may last longer than its receipt.
     """
-    now = datetime.fromisoformat(read_receipt(receipt).created_utc) if is_again else utc_now()
+    now = datetime.fromisoformat(read_receipt(receipt).created_utc) if is_restart else utc_now()
     require_receipt(receipt, digest(config), now)
 
 

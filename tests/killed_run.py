@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from neobert.objectives import TokenObjective
-from neobert.training.checkpoint.writer import Writer
+from neobert.training.checkpoint.writer import WriterThread
 from neobert.training.loop import steps
 
 
@@ -27,20 +27,20 @@ def struck(owner: Any, name: str, number: int, strike: Callable[[], None]) -> It
     The thread of a save ends with a killed process, but not here: the next session would sweep away what it
     still writes, so its save is waited for.
     """
-    real, numbers, start, writers = getattr(owner, name), count(), Writer.start, list[Writer]()
+    real, numbers, start, writers = getattr(owner, name), count(), WriterThread.start, list[WriterThread]()
 
     def strikes(*args: Any, **kwargs: Any) -> Any:
         if next(numbers) == number:
             strike()
         return real(*args, **kwargs)
 
-    def note(writer: Writer, job: Callable[[], None]) -> None:
+    def note(writer: WriterThread, job: Callable[[], None]) -> None:
         writers.append(writer)
         start(writer, job)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, name, strikes)
-        patch.setattr(Writer, "start", note)
+        patch.setattr(WriterThread, "start", note)
         yield
     for writer in writers:
         writer.wait()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from neobert.config import RunConfig
 from neobert.plan.size import num_processes
-from neobert.precision.libraries import conversion_of
+from neobert.precision.libraries import enabled_conversion
 
 
 def cuda_graph_obstacles(config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -17,7 +17,7 @@ def cuda_graph_obstacles(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield reason, "set trainer.torch_compile_backend to inductor"
     if not config.datacollator.pack_sequences:
         yield "padded rows vary in shape", "set datacollator.pack_sequences to true"
-    if conversion := conversion_of(config):
+    if conversion := enabled_conversion(config):
         yield "blocks with a low-precision recipe are compiled one by one", conversion.remove
     if ranks > 1:
         yield f"a step of {ranks} ranks is not one graph", "run on one GPU"

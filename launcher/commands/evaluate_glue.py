@@ -35,7 +35,7 @@ from neobert.evaluation.glue.summary import (
     task_summary,
 )
 from neobert.evaluation.glue.tasks import LEFT_OUT, SUITES, TASKS
-from neobert.families.hf.spec import settings_of
+from neobert.families.hf.spec import read_model_settings
 from neobert.folder_lock import FolderInUseError, lock_folder
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import WEIGHT_FILES
@@ -143,7 +143,7 @@ def _read_model_config(model: Path) -> dict[str, Any]:
             "glue-model", f"the model's config.json cannot be read: {error}", place=str(model / CONFIG)
         ) from None
     if not is_neobert(settings):
-        settings_of(HfModelConfig(config=str(model)))
+        read_model_settings(HfModelConfig(config=str(model)))
     elif missing := missing_size_keys(settings):
         message = f"the folder has no NeoBERT model: its config.json has no {', '.join(missing)}"
         raise ProjectError("glue-model", message, NEOBERT_FOLDER, str(model), EXIT_USAGE)

@@ -28,7 +28,7 @@ from neobert.data.sources.preview import Preview
 from neobert.data.sources.rows import text_rows
 from neobert.data.sources.text_files import ALL_COLUMNS
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plan.token_rate import bytes_per_token
 from neobert.tasks.labelled_table import (
     LabelledTable,
@@ -131,7 +131,7 @@ def make_run_file(request: RunFileRequest) -> RunFile:
         weights = None if request.weights is None else find_weights(request.weights)
         if weights is not None and request.task is None:
             config = resolve_run(None, (), weights.overrides).config
-            spec = text_task(is_causal=shape_of(config, 1).attention.is_causal)
+            spec = text_task(is_causal=model_shape(config, 1).attention.is_causal)
             spec = _conversation_task(request, spec) or spec
         found, table = _read_text_or_table(request, spec)
         by_line = preview_by_line(request.text, found) if request.text and found else None

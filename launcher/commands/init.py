@@ -33,7 +33,7 @@ from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.data.sources.rows import text_rows
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.families.neobert.spec import NEOBERT
-from neobert.families.table import family_of
+from neobert.families.table import model_family
 from neobert.printable import printable
 from neobert.tasks.specs import spec_of, text_task
 from profiles.registry import resolve_run
@@ -89,11 +89,11 @@ def _checkpoint_folder(config: RunConfig) -> str:
 def _loading_expression(config: RunConfig) -> str:
     """Return the Python expression that loads a checkpoint of the run."""
     checkpoint = _checkpoint_folder(config)
-    trust = ", trust_remote_code=True" if family_of(config) is NEOBERT else ""
+    trust = ", trust_remote_code=True" if model_family(config) is NEOBERT else ""
     spec = spec_of(config)
     if spec.predicts == "pairs":
         return f"SentenceTransformer({checkpoint!r}{trust})"
-    auto_class = family_of(config).model_class or spec.auto_class
+    auto_class = model_family(config).model_class or spec.auto_class
     call = "pipeline('fill-mask', " if spec.predicts == "masked" else f"{auto_class}.from_pretrained("
     return f"{call}{checkpoint!r}{trust})"
 

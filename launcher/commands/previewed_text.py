@@ -12,9 +12,9 @@ from launcher.terminal import console
 from neobert.config.corpora import LINES_TO_DOCUMENTS
 from neobert.config.schema import DatasetConfig
 from neobert.config.text_formats import MARKDOWN, TEXT
-from neobert.data.sources.file_listing import places_of
+from neobert.data.sources.file_listing import resolve_paths
 from neobert.data.sources.file_selection import select_files
-from neobert.data.sources.preview import Preview, by_use, preview_of
+from neobert.data.sources.preview import Preview, group_by_use, preview_local_text
 from neobert.data.sources.rows import RowFormat, text_rows
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import listed
@@ -33,7 +33,7 @@ UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 def preview_text(text: Path, *, document_per_line: bool = False) -> Preview:
     """Inspect the text. Raises ProjectError if a run could not read it, whatever keys the run file has."""
     dataset = DatasetConfig(path=str(text), document_per_line=document_per_line)
-    found = preview_of(dataset, text_rows(dataset))
+    found = preview_local_text(dataset, text_rows(dataset))
     error = found.error
     if error is not None and SET_COLUMN not in error.hint:
         raise as_text_option_error(error)
@@ -69,8 +69,8 @@ def notes_on_splits(text: Path | None, rows: RowFormat) -> tuple[str, ...]:
     """Return notes on files whose names make them evaluation text, and on splits that are not read."""
     found = list[str]()
     with suppress(ProjectError, OSError):
-        files = [] if text is None else select_files(places_of([str(text)]), rows, lambda _: False).files
-        _, evaluation, unread = by_use(files, DatasetConfig(path=str(text))) if files else ([], [], [])
+        files = [] if text is None else select_files(resolve_paths([str(text)]), rows, lambda _: False).files
+        _, evaluation, unread = group_by_use(files, DatasetConfig(path=str(text))) if files else ([], [], [])
         if evaluation:
             names = listed([file.name for file in evaluation], 3)
             found.append(f"files used for evaluation, because of their names: {names}")

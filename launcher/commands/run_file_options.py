@@ -23,7 +23,7 @@ from neobert.config.errors import ConfigError
 from neobert.config.overrides import format_text_override
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.families.table import longest_row, shape_of
+from neobert.families.table import longest_row, model_shape
 from neobert.hub_names import is_hub_name
 from neobert.plurals import listed
 from neobert.tasks.short_commands import SHORT_COMMANDS
@@ -105,7 +105,7 @@ def _weights_overrides(requested: str, stated: Selection) -> list[str]:
         given = with_rotary_base_for(weights, longest_row(run.config)).overrides
     if run is None or run.origin("optimizer.lr").kind in ("file", "override"):
         return given
-    shape, tokens = shape_of(run.config, 1), rows_per_step(run.config.trainer) * longest_row(run.config)
+    shape, tokens = model_shape(run.config, 1), rows_per_step(run.config.trainer) * longest_row(run.config)
     rate = rate_from_weights(spec_of(run.config), weights.folder, shape, tokens)
     rate = rate if run.config.adapter.type is None else adapter_rate(rate)
     estimate = f"optimizer.lr is {rate:g}, an estimate for weights of width {shape.hidden_size:,}"
@@ -142,6 +142,6 @@ def _only_task_override(command: str) -> list[str]:
 
 def _suitable_task(config: RunConfig, tasks: Sequence[str]) -> str:
     """Return the first task whose targets suit the direction of the model's attention."""
-    is_causal = shape_of(config, 1).attention.is_causal
+    is_causal = model_shape(config, 1).attention.is_causal
     fitting = (name for name in tasks if (SPECS[name].predicts == "next") == is_causal)
     return next(fitting, tasks[0])

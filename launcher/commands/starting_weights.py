@@ -14,9 +14,9 @@ from neobert.config.schema import HfModelConfig, TokenizerConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.settings import Settings, read_settings
 from neobert.families.neobert.spec import NEOBERT
-from neobert.families.neobert.trained_settings import PUBLISHED, rope_theta_of, settings_of
+from neobert.families.neobert.trained_settings import PUBLISHED, section_settings, stated_rope_theta
 from neobert.families.rotary_base import extended_base
-from neobert.families.table import family_of_type
+from neobert.families.table import family_by_model_type
 from neobert.hub_names import is_hub_name
 from neobert.plan.vocabulary import tokenizer_size
 from neobert.printable import printable
@@ -89,7 +89,7 @@ def find_weights(requested: str) -> StartingWeights:
     if snapshot is None:
         tensor_shapes(folder)
     commit = None if snapshot is None else snapshot.commit
-    positions = family_of_type(kind).trained_positions(folder)
+    positions = family_by_model_type(kind).trained_positions(folder)
     return StartingWeights(place, folder, kind, positions, commit, _model_keys(kind, settings))
 
 
@@ -141,11 +141,11 @@ def _hint_on_context(length: int) -> str:
 
 def _model_keys(kind: str, settings: Settings) -> dict[str, Any]:
     """Return the model type; for NeoBERT also its sizes, which would otherwise come from the profile."""
-    family = family_of_type(kind)
+    family = family_by_model_type(kind)
     if family is not NEOBERT:
         return {"type": family.name}
     stated = {name: _read_setting(settings, name, default) for name, default in PUBLISHED.items()}
-    sizes = {**settings_of(stated), "rope_theta": rope_theta_of(settings.values)}
+    sizes = {**section_settings(stated), "rope_theta": stated_rope_theta(settings.values)}
     is_tied = settings.flag("tie_word_embeddings", False)
     return {**sizes, "tie_word_embeddings": is_tied, "embedding_multiplier": None}
 

@@ -50,7 +50,7 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.shape import ModelShape
-from neobert.families.table import family_of, longest_row, requested_kernels, shape_of
+from neobert.families.table import longest_row, model_family, model_shape, requested_kernels
 from neobert.printable import printable
 from neobert.runfiles.chat_template import OWN, read_folder_template
 from neobert.runfiles.checkpoint.state import read_config
@@ -126,7 +126,7 @@ def run_file_yaml(request: RunFileInputs) -> str:
     """
     entries = [*_run_file_entries(request)]
     config = resolve_entries(entries, request.device)
-    for key, problem, hint in family_of(config).unsupported(config):
+    for key, problem, hint in model_family(config).unsupported(config):
         raise ProjectError("unsupported-model", problem, hint, key, EXIT_USAGE)
     if request.weights is not None:
         refuse_other_weights(config, request.weights.folder)
@@ -143,7 +143,7 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
     first += [] if request.adapter in (None, "null") else [Entry(ADAPTER, request.adapter)]
     yield from first
     config = resolve_entries(first, request.device)
-    shape = shape_of(config, 1)
+    shape = model_shape(config, 1)
     yield Entry(*request.text)
     if request.context is not None:
         assert request.weights is not None
@@ -162,7 +162,7 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
         else "tokens; longer documents are split"
     )
     yield Entry("dataset.max_seq_length", length, comment)
-    can_pack = all(each.key != PACKING for each in family_of(config).unsupported(config))
+    can_pack = all(each.key != PACKING for each in model_family(config).unsupported(config))
     # Packed documents go through SDPA one by one, which takes long on a GPU.
     is_packed = can_pack and (request.device == "cpu" or requested_kernels(config)[1] != "sdpa")
     held_out = 0.0 if request.has_evaluation else config.dataset.validation_split or 0.0

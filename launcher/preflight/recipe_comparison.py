@@ -23,7 +23,7 @@ from launcher.terminal.activity import announce
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
 from neobert.families.table import with_kernels
-from neobert.precision.libraries import conversions_of
+from neobert.precision.libraries import enabled_conversions
 from validators.facts_rehearsal import LowPrecisionFacts
 
 MODULE = "neobert.rehearsal.turns"
@@ -66,7 +66,7 @@ def compare_recipe(
 
 def without_recipe(config: RunConfig) -> RunConfig:
     """Return the run without low precision, on the kernels that it would then use."""
-    off = {each.library.name: replace(each.section, enable=False) for each in conversions_of(config)}
+    off = {each.library.name: replace(each.section, enable=False) for each in enabled_conversions(config)}
     return with_kernels(replace(config, **off), "auto")
 
 

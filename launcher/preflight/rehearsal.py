@@ -51,7 +51,7 @@ from launcher.rundir.records import last_heartbeat, read_json
 from launcher.rundir.stalls import Watchdog
 from neobert.config import digest, to_dict
 from neobert.config.schema import WatchdogConfig
-from neobert.precision.libraries import conversion_of
+from neobert.precision.libraries import enabled_conversion
 from neobert.receipt import FILE_NAME as RECEIPT
 from validators.facts_gpu import GpuFacts
 from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
@@ -144,7 +144,7 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
         if end.is_out_of_memory:
             resumes = ()
         low_precision = None
-        if conversion_of(subject.config) is not None and not end.is_out_of_memory:
+        if enabled_conversion(subject.config) is not None and not end.is_out_of_memory:
             if subject.trainer is not None:
                 subject.trainer.wait_for_warm_up()  # compiling at the same time would change the measurement
             low_precision = compare_recipe(state, subject.config, subject.request_time, has_room=room >= 2)

@@ -13,7 +13,7 @@ from launcher.probes.probe import IncompleteError, Subject
 from launcher.probes.weights import weights_facts
 from neobert.config.corpora import corpus_paths, is_on_hub, is_remote, list_corpora
 from neobert.config.schema import DatasetConfig, TokenizerConfig
-from neobert.data.sources.file_listing import places_of
+from neobert.data.sources.file_listing import resolve_paths
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.runfiles.cache_folder import cache_folder
@@ -134,7 +134,7 @@ def _why_no_source(path: str | None) -> str:
 def _check_local_text(paths: Sequence[str]) -> TextLocation:
     """Check the files and folders of `dataset.path`."""
     try:
-        places = places_of(paths)
+        places = resolve_paths(paths)
     except ProjectError as error:
         return TextLocation(error.place, exists=False, is_readable=False, reason=error.message)
     texts = [_check_local_path(place.path) for place in places]

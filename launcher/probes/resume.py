@@ -17,7 +17,7 @@ from neobert.config.corpora import PLUGGED, corpus_paths, is_remote, list_corpor
 from neobert.config.removed_keys import without_removed
 from neobert.config.schedules import build_schedule
 from neobert.config.schema import RunConfig
-from neobert.data.sources.file_listing import places_of
+from neobert.data.sources.file_listing import resolve_paths
 from neobert.errors import ProjectError
 from neobert.plugins.changes import plugin_differences
 from neobert.runfiles.checkpoint.folders import (
@@ -158,7 +158,7 @@ def _first_missing_path(config: RunConfig) -> str:
             if corpus.name == PLUGGED:
                 return "plugins.dataset"  # code of another run is not imported
             if not is_remote(corpus):
-                places_of(corpus_paths(corpus))
+                resolve_paths(corpus_paths(corpus))
     except ProjectError as error:
         return error.place
     return ""

@@ -10,7 +10,7 @@ from unicodedata import category, normalize
 
 from neobert.config.corpora import list_corpora
 from neobert.config.schema import RunConfig
-from neobert.data.sources.preview import CanOpen, Preview, preview_of
+from neobert.data.sources.preview import CanOpen, Preview, preview_local_text
 from neobert.plan.normalization import Normalization, read_normalization
 from neobert.tasks.specs import spec_of
 from validators.facts_text import TextFacts, UnusedTextFacts
@@ -31,7 +31,9 @@ def text_facts(config: RunConfig, can_open: CanOpen = lambda _: True) -> tuple[T
     rows = spec_of(config).rows(config)
     normalization = read_normalization(config.tokenizer)
     return tuple(
-        _text_facts(preview_of(corpus, rows.with_text_column(corpus.text_column), can_open), normalization)
+        _text_facts(
+            preview_local_text(corpus, rows.with_text_column(corpus.text_column), can_open), normalization
+        )
         for corpus in list_corpora(config.dataset)
         if corpus.path
     )

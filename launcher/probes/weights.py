@@ -14,7 +14,7 @@ from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.hf.initial_weights import random_head, refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
-from neobert.families.table import family_of
+from neobert.families.table import model_family
 from neobert.plan.special_tokens import other_special_tokens
 from neobert.plan.tokenizer_contents import TOKENIZER
 from neobert.plan.vocabulary import count_renumbered, token_ids, tokenizer_file
@@ -49,7 +49,7 @@ def weights_facts(subject: Subject, path_or_name: str) -> dict[str, Any]:
 def _folder_facts(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Return the fields of `DataFacts` about positions, special tokens, head and pooling of the weights."""
     tokenizer = tokenizer_file(config.tokenizer)
-    family, is_known = family_of(config), (folder / MODEL_CONFIG).is_file()
+    family, is_known = model_family(config), (folder / MODEL_CONFIG).is_file()
     base = family.rope_theta_for(config, folder) if is_known else 0.0
     return {
         "weights_positions": family.trained_positions(folder) if is_known else 0,

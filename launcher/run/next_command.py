@@ -9,7 +9,7 @@ from pathlib import Path
 from launcher.rundir.directory import halt_removal_command
 from launcher.rundir.records import read_json
 from neobert.errors import EXIT_OK
-from neobert.families.table import family_of_type
+from neobert.families.table import family_by_model_type
 from neobert.runfiles.checkpoint.folders import BEST, follow_pointer
 from neobert.runfiles.run_dir import CHECKPOINTS, HALT, RESOLVED
 from neobert.tasks.short_commands import SHORT_COMMANDS
@@ -39,7 +39,7 @@ def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
             generation = shlex.join(["neobert-launch", "evaluate", "generation", str(checkpoint)])
             return f"{generation} FILE"
         trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
-        family = family_of_type(str(model.get("type")) if isinstance(model, dict) else "")
+        family = family_by_model_type(str(model.get("type")) if isinstance(model, dict) else "")
         auto_class = family.model_class or ("AutoModel" if spec is None else spec.auto_class)
         return f"{auto_class}.from_pretrained({str(checkpoint)!r}{trust})"
     again = resume_command(has_checkpoint=checkpoint is not None)

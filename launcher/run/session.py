@@ -102,21 +102,21 @@ def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | 
 
 
 def run_session(
-    launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None], *, is_again: bool
+    launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None], *, is_restart: bool
 ) -> Session:
     """Start the trainer and supervise it until it ends or has to be stopped.
 
     Args:
-        is_again: whether this launch restarts the run after a failed session.
+        is_restart: whether this launch restarts the run after a failed session.
     """
     launch.error_file.unlink(missing_ok=True)
-    if is_again:
+    if is_restart:
         (launch.folder / OUTCOME).unlink(missing_ok=True)  # it belongs to the previous session
     # Heartbeats of earlier sessions stay in the files: only newer sequence numbers count for this session.
     before, first_step = launch.newest_heartbeats(), saved_step(launch.folder)
     earlier_outcome = None if launch.owns_run else file_stamp(launch.folder / OUTCOME)
     log_start = launch.log.stat().st_size if launch.log.exists() else 0
-    child = start_trainer(launch, is_again=is_again)
+    child = start_trainer(launch, is_restart=is_restart)
     forwarder.adopt(child)
     if launch.owns_run:
         with tolerate_full_disk("the trainer's process to manifest.json"):
@@ -130,13 +130,13 @@ def run_session(
     return Session(code, stall, has_begun, first_step, output, num_stuck, earlier_outcome)
 
 
-def start_trainer(launch: Launch, *, is_again: bool) -> subprocess.Popen[bytes]:
+def start_trainer(launch: Launch, *, is_restart: bool) -> subprocess.Popen[bytes]:
     """Start the trainer in the waiting process, or in a new one for a restart or if there is none."""
     environment, child = {TOKEN_ENV: launch.attempt, **deadline_environment(launch.deadlines)}, None
-    if launch.waiting is not None and not is_again:
+    if launch.waiting is not None and not is_restart:
         arguments = launch.command[launch.command.index(trainer_process.TRAINER_MODULE) + 1 :]
         child = launch.waiting.start(arguments, launch.log, launch.error_file, launch.held, environment)
-    command = [*launch.command, AGAIN] if is_again else launch.command
+    command = [*launch.command, AGAIN] if is_restart else launch.command
     ranks = launch.topology.nproc_per_node
     return child or start_trainer_process(
         command, launch.log, launch.error_file, launch.held, ranks, environment

@@ -16,7 +16,7 @@ from neobert.config.keys import key_effect
 from neobert.config.layers import resolve_file_relative_paths
 from neobert.config.nodes import find, to_plain_value
 from neobert.config.resolution import build, collect_sources, resolve
-from neobert.data.sources.file_listing import places_of
+from neobert.data.sources.file_listing import resolve_paths
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.families.table import initial_weights
 from neobert.plurals import listed
@@ -168,7 +168,7 @@ def _unlisted_files(file: RuleFile, config: RunConfig) -> Iterator[str]:
     for corpus in list_corpora(config.dataset):
         if corpus.path is None:
             yield corpus.name or "no text"
-        for place in places_of(corpus_paths(corpus)):
+        for place in resolve_paths(corpus_paths(corpus)):
             yield from _unknown_paths(str(place.path), known)
     if config.tokenizer.path is not None:
         yield from _unknown_paths(config.tokenizer.path, known)

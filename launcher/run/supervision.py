@@ -57,7 +57,7 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
     # From here on signals belong to the trainer, including those that arrive between two sessions.
     forwarder.keep_for_trainer(has_agent=launch.has_agent)
     while True:
-        session = run_session(launch, forwarder, on_tick, is_again=bool(restarts.failures))
+        session = run_session(launch, forwarder, on_tick, is_restart=bool(restarts.failures))
         if launch.is_replaced:
             return summarize_replaced_session(launch, session, forwarder)
         verdict_of_stage = failed_stage_outcome(launch)

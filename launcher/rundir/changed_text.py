@@ -11,7 +11,7 @@ from launcher.rundir.records import read_json
 from neobert.config.corpora import corpus_paths, list_corpora
 from neobert.config.schema import RunConfig
 from neobert.data.sources.file_digests import FOLDER, FileDigests
-from neobert.data.sources.file_listing import places_of
+from neobert.data.sources.file_listing import resolve_paths
 from neobert.data.sources.file_selection import select_files
 from neobert.errors import ProjectError
 from neobert.runfiles.cache_folder import cache_folder
@@ -72,7 +72,9 @@ def _current_files(config: RunConfig, cache: Path, names: set[str]) -> Iterator[
     digests = FileDigests(cache / FOLDER)
     rows = spec_of(config).rows(config)
     for corpus in list_corpora(config.dataset):
-        files = select_files(places_of(corpus_paths(corpus)), rows.with_text_column(corpus.text_column)).files
+        files = select_files(
+            resolve_paths(corpus_paths(corpus)), rows.with_text_column(corpus.text_column)
+        ).files
         read = {file.split for file in files if file.name in names}
         for file in files:
             if file.split in read:

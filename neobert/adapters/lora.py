@@ -30,7 +30,7 @@ from neobert.export.folder import write_hf_folder
 from neobert.export.lazy_weights import METADATA, LazyWeights, write_lazily
 from neobert.export.weights import load_state, read_weights, unique_weights
 from neobert.families.backbone import Backbone
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.state import STATE_DIR
@@ -66,7 +66,7 @@ def add_adapter(backbone: Backbone, config: RunConfig) -> None:
         message = "adapter.type lora needs peft, which is not installed"
         raise ProjectError("TSK008", message, INSTALL, "adapter")
     model = backbone.model
-    shape = shape_of(config, model.config.vocab_size)
+    shape = model_shape(config, model.config.vocab_size)
     if unknown := sorted(unknown_targets(config.adapter, shape)):
         raise ProjectError(
             "TSK008",
@@ -87,7 +87,7 @@ def lora_config(model: PreTrainedModel, config: RunConfig, **options: Any) -> An
     """Return the `peft.LoraConfig` of a run; `options` are further arguments of `LoraConfig`."""
     from peft import LoraConfig
 
-    adapter, shape = config.adapter, shape_of(config, model.config.vocab_size)
+    adapter, shape = config.adapter, model_shape(config, model.config.vocab_size)
     return LoraConfig(
         task_type=PEFT_TASKS.get(spec_of(config).auto_class),
         base_model_name_or_path=config.model.pretrained_checkpoint,

@@ -30,7 +30,7 @@ from neobert.plan.pieces import piece_length
 from neobert.train import exit_process, read_config, unexpected_error
 from neobert.training.guards.degradation import CompilationWatch
 from neobert.training.loop.assembly import build_trainer, start_world
-from neobert.training.loop.hooks import Collector, Hook, Stage, StepReport, collecting_between_steps
+from neobert.training.loop.hooks import GarbageCollector, Hook, Stage, StepReport, collect_between_steps
 from neobert.training.loop.session import peak_flops
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_hooks, run_step
@@ -68,7 +68,7 @@ class Arm:
         self.trainer = build_trainer(config, folder, self._world, ready, Signals(), None)
         self._fingerprint = prepared.fingerprint
         self._rows: list[Mapping[str, Any]] = []
-        self._collector = Collector()
+        self._collector = GarbageCollector()
         self._hooks = self._new_hooks()
 
     def describe(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def timed_share_of_step(means: Mapping[str, float]) -> float | None:
 
 def serve(arm: Arm, requests: TextIO, answers: TextIO) -> None:
     """Execute requests, one JSON line each, and write their results until the input ends."""
-    with collecting_between_steps():
+    with collect_between_steps():
         while line := wait_for_request(arm, requests):
             request = json.loads(line)
             answer = getattr(arm, request.pop("do"))(**request)

@@ -13,12 +13,12 @@ from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import segment_length
-from neobert.data.examples import examples_of
+from neobert.data.examples import load_examples
 from neobert.data.store.build import TOKENIZER_FOLDER
 from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.encoding import Column, Counts, Encoded
-from neobert.data.tokenize.tokenizers import TokenizerBundle, bundle
+from neobert.data.tokenize.tokenizers import TokenizerBundle, build_bundle
 from neobert.data.tokenize.trained import marker_template
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
@@ -63,7 +63,7 @@ def _synthetic_store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStor
     ranks = (len(tokenizer.random_ids) * generator.random(int(offsets[-1])) ** 3).astype(np.int64)
     tokens = tokenizer.random_ids[ranks].astype(np.uint32)
     tokens[offsets[:-1]], tokens[offsets[1:] - 1] = *framing.start, *framing.end
-    columns = examples_of(config).synthetic_columns(lengths, generator)
+    columns = load_examples(config).synthetic_columns(lengths, generator)
     declared = [Column(name, str(each.dtype), len(each) == len(tokens)) for name, each in columns.items()]
     return TokenStore.from_batches([Encoded(tokens, lengths, Counts(), columns=columns)], declared)
 
@@ -88,4 +88,4 @@ def _synthetic_tokenizer(config: RunConfig) -> TokenizerBundle:
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=ROLES["unk_token"]))
     tokenizer.post_processor = marker_template(ROLES["cls_token"], ROLES["sep_token"], tokenizer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **ROLES, mask_token="[MASK]")
-    return bundle(fast, "synthetic documents")
+    return build_bundle(fast, "synthetic documents")

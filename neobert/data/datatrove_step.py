@@ -20,10 +20,10 @@ from neobert.data.sources.corpus import Corpus
 from neobert.data.sources.parts import HashShare
 from neobert.data.sources.readers import IndexedSource
 from neobert.data.sources.rows import TEXT, Row, check_plain_text
-from neobert.data.sources.text_files import encodable
-from neobert.data.store.block_record import sum_of
+from neobert.data.sources.text_files import replace_surrogates
+from neobert.data.store.block_record import sum_counts
 from neobert.data.store.block_writer import BlockRows, SplitRows
-from neobert.data.store.build import Request
+from neobert.data.store.build import PreparationRequest
 from neobert.data.store.part_writer import PartWriter
 from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV
 from neobert.data.tokenize.tokenizers import is_trained, load_tokenizer, refuse_shared_padding
@@ -54,15 +54,15 @@ class TokenStoreWriter(PipelineStep):  # type: ignore[misc]
         if PipelineStep is object:
             raise ModuleNotFoundError(f"datatrove is not installed: {INSTALL}", name="datatrove")
         super().__init__()
-        _check(config)
+        _check_config(config)
         # The executor writes the step as JSON, and sends it to processes that start elsewhere.
         self.config, self.output_folder = to_dict(config), str(Path(output_folder).absolute())
 
     def run(self, data: Iterable[Any] | None, rank: int = 0, world_size: int = 1) -> None:
-        """Write the part of one task; nothing is passed on."""
+        """Write the part of one task; no document is passed to a later step."""
         # A task is one of several on a machine: the executor decides how many cores it has.
         os.environ.setdefault(PARALLELISM_ENV, "false")
-        request = _request(from_dict(self.config))
+        request = _build_request(from_dict(self.config))
         assert request.tokenizer is not None
         request.tokenizer.tokenizer.model_max_length = segment_length(request.config)
         writer = PartWriter(
@@ -75,18 +75,18 @@ class TokenStoreWriter(PipelineStep):  # type: ignore[misc]
         )
 
         def check(manifest: dict[str, Any]) -> None:
-            train = sum_of(manifest["splits"]["train"]["blocks"])
+            train = sum_counts(manifest["splits"]["train"]["blocks"])
             if train.segments:
                 request.examples.check(LABEL, train)
 
         shutil.rmtree(writer.folder, ignore_errors=True)
         with self.track_time(unit="part"):
-            manifest = writer.write(_splits(data or (), request.corpus, rank, world_size), check)
+            manifest = writer.write(_build_splits(data or (), request.corpus, rank, world_size), check)
         for split in manifest["splits"].values():
             self.stat_update("tokens", value=split["tokens"], unit="part")
 
 
-def _check(config: RunConfig) -> None:
+def _check_config(config: RunConfig) -> None:
     """Raise `ProjectError` for a config whose text a pipeline cannot provide."""
     check_plain_text(LABEL, spec_of(config).rows(config))
     dataset = config.dataset
@@ -100,7 +100,7 @@ def _check(config: RunConfig) -> None:
         raise ProjectError("DAT001", message, "set tokenizer.path to a tokenizer", "tokenizer.path")
 
 
-def _request(config: RunConfig) -> Request:
+def _build_request(config: RunConfig) -> PreparationRequest:
     """Return the request of a text that is identified only by its documents."""
     spec = spec_of(config)
     documents = IndexedSource(LABEL, lambda _, __: (), lambda: 0, lambda: "datatrove", spec.rows(config))
@@ -111,17 +111,17 @@ def _request(config: RunConfig) -> Request:
         corpus = Corpus(training, evaluation, config.dataset)
     tokenizer = load_tokenizer(config.tokenizer, roles=spec.roles)
     refuse_shared_padding(tokenizer, str(config.tokenizer.path or config.tokenizer.name))
-    return Request(config, corpus, tokenizer, is_parted=True)
+    return PreparationRequest(config, corpus, tokenizer, is_parted=True)
 
 
-def _splits(data: Iterable[Any], corpus: Corpus, rank: int, world_size: int) -> dict[str, SplitRows]:
+def _build_splits(data: Iterable[Any], corpus: Corpus, rank: int, world_size: int) -> dict[str, SplitRows]:
     """Return the splits of a task. The training text is first: reading it collects the evaluation text."""
     held_out: list[Row] = []
 
     def training() -> Iterator[Row]:
         for document in data:
-            row = {TEXT: encodable(document.text)}
-            if isinstance(corpus.evaluation, HashShare) and corpus.evaluation.takes(row):
+            row = {TEXT: replace_surrogates(document.text)}
+            if isinstance(corpus.evaluation, HashShare) and corpus.evaluation.includes(row):
                 held_out.append(row)
             else:
                 yield row

@@ -37,7 +37,7 @@ class Examples(Protocol):
         """Return the task's settings that affect the prepared data, JSON-serializable."""
 
 
-def examples_of(config: RunConfig) -> Examples:
+def load_examples(config: RunConfig) -> Examples:
     """Import and build the data layer of the config's task."""
     examples: Examples = import_module(f"{spec_of(config).keys.package}.examples").build_examples(config)
     return examples

@@ -33,15 +33,15 @@ from neobert.families.backbone import Backbone
 from neobert.families.hf.architecture import CAUSAL, MASKED
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.attention import choose_kernel
-from neobert.families.hf.build import TOKENS, WHOLE_MODEL, read_model, refuse_absent
-from neobert.families.hf.build import backbone_of as transformers_backbone
-from neobert.families.hf.parts import architecture_of
-from neobert.families.hf.settings import reason_of
+from neobert.families.hf.build import TOKENS, WHOLE_MODEL, read_model, refuse_missing_weights
+from neobert.families.hf.build import backbone_from_model as transformers_backbone
+from neobert.families.hf.parts import model_architecture
+from neobert.families.hf.settings import error_reason
 from neobert.families.hf.spec import read_shape
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.families.nsa.attention import choose_kernels
-from neobert.families.nsa.build import backbone_of as nsa_backbone
-from neobert.families.nsa.build import spec_of_model
+from neobert.families.nsa.build import backbone_from_model as nsa_backbone
+from neobert.families.nsa.build import model_attention_spec
 from neobert.families.nsa.model import NSAConfig, NSAForCausalLM
 from neobert.families.table import is_causal
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
@@ -165,7 +165,7 @@ def convert_config_errors(folder: Path) -> Iterator[None]:
     except ProjectError:
         raise
     except Exception as error:  # a setting that no class checks raises errors of every kind
-        message = f"config.json is not a NeoBERT config: {reason_of(error)}"
+        message = f"config.json is not a NeoBERT config: {error_reason(error)}"
         raise ProjectError(CODE, message, NEOBERT_FOLDER, str(folder)) from error
 
 
@@ -206,7 +206,7 @@ def _assign_weights(model: NeoBERTLMHead, state: StateDict, folder: Path) -> Non
 def _build_inference_model(model: NeoBERTLMHead, device: torch.device, dtype: torch.dtype) -> InferenceModel:
     kernels = resolve_step_kernels(run_config(model.config, dtype), device.type, dtype)
     model.config.attn_backend = kernels.model_attention
-    backbone = backbone_of(model, kernels)
+    backbone = backbone_from_model(model, kernels)
     objective = (
         KernelObjective(backbone, kernels, capacity=KERNEL_MULTIPLE)
         if kernels.replace_blocks
@@ -222,7 +222,7 @@ def _load_transformers(
     model, absent, _ = read_model(auto_class, folder, WHOLE_MODEL)
     base = f"{model.base_model_prefix}."
     needed = [name for name in absent if needs_decoder or name.startswith(base)]
-    refuse_absent(needed, folder, "pass a complete checkpoint")
+    refuse_missing_weights(needed, folder, "pass a complete checkpoint")
     backbone = packed_backbone(model, auto_class, folder, device, dtype)
     return InferenceModel(TokenObjective(backbone, targets_only=True), "torch", device, dtype)
 
@@ -241,9 +241,9 @@ def packed_backbone(
 ) -> Backbone:
     """Wrap a transformers model to compute packed runs; runs are padded if the model cannot pack."""
     if isinstance(model, NSAForCausalLM):
-        return nsa_backbone(model, choose_kernels(device.type, dtype, spec_of_model(model)))
+        return nsa_backbone(model, choose_kernels(device.type, dtype, model_attention_spec(model)))
     shape = read_shape(HfModelConfig(config=str(folder)), model.config.vocab_size, 1)
-    if architecture_of(model).packs:
+    if model_architecture(model).packs:
         kernel = choose_kernel("auto", device.type, dtype, shape.attention)
         return transformers_backbone(model, auto_class, shape, kernel)
     backbone = transformers_backbone(model, auto_class, shape)

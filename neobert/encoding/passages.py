@@ -84,7 +84,7 @@ class Passages:
 
     def _passage_ends(self, window: str) -> Iterator[int]:
         """Yield the end offset of each passage, except the last one, whose end may be in the next window."""
-        (encoding,) = self._encoder.encodings([window], has_offsets=True)
+        (encoding,) = self._encoder.encode_texts([window], has_offsets=True)
         starts = [start for start, _ in encoding.offsets]
         begin, first = 0, 0
         while len(starts) - first > self._room:

@@ -17,8 +17,8 @@ from neobert.data.sources.parts import known_count
 from neobert.data.sources.readers import FileSource
 from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_OPTION, Field, RowFormat
 from neobert.data.sources.splits import TRAIN_KEY
-from neobert.data.sources.text_files import opened, read_rows
-from neobert.data.sources.unreadable import unopened
+from neobert.data.sources.text_files import open_decompressed, read_rows
+from neobert.data.sources.unreadable import unopened_error
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.hub_names import is_hub_name
 from neobert.printable import printable
@@ -120,7 +120,7 @@ def _hint_for_command(hint: str) -> str:
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (number, line without its line end) of a text file."""
-    with opened(path) as handle:
+    with open_decompressed(path) as handle:
         for number, line in whole_lines(line_pieces(handle, path), path):
             yield number, line.rstrip("\r\n")
 
@@ -146,7 +146,7 @@ class _TextLines(_SingleFile):
 
     def known_count(self) -> int:
         """Count the lines, including a last line without a line end."""
-        with opened(self._path) as handle:
+        with open_decompressed(self._path) as handle:
             block = handle.read(BLOCK_BYTES)
             end = line_end(block)
             num_ends, last = 0, end
@@ -214,4 +214,4 @@ def size_and_digest(path: Path) -> list[Any]:
         with path.open("rb") as file:
             return [path.stat().st_size, hashlib.file_digest(file, "blake2b").hexdigest()[:32]]
     except OSError as error:
-        raise unopened(path, error) from error
+        raise unopened_error(path, error) from error

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from neobert.config.schema import TokenizerConfig
-from neobert.data.sources.text_files import encodable
+from neobert.data.sources.text_files import replace_surrogates
 from neobert.data.tokenize.encoding import SegmentEncoder, segment_encoder
-from neobert.data.tokenize.framing import shortened
+from neobert.data.tokenize.framing import truncate_longest_first
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.runs import Tokens
@@ -65,13 +65,13 @@ class TextTokenizer:
         sequences: list[Tokens] = []
         seconds: list[int] = []
         encoder = self.pairs if items and len(items[0]) > 1 else self.texts
-        framing, texts = encoder.framing, (encodable(text) for item in items for text in item)
+        framing, texts = encoder.framing, (replace_surrogates(text) for item in items for text in item)
         ids, room = encoder.token_ids(texts), self.max_length - framing.size
         for item in items:
             parts = [list(next(ids)) for _ in item]
             length = sum(map(len, parts))
             if length > room:
-                parts = shortened(parts, room)
+                parts = truncate_longest_first(parts, room)
             sequences.append(np.array(framing.frame(*parts), dtype=np.int64))
             seconds.append(framing.second_start(parts[0]) if len(parts) > 1 else len(sequences[-1]))
             counts.truncated += length > room

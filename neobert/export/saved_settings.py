@@ -56,10 +56,10 @@ def _refuse_wrong_types(settings: Settings) -> None:
     ):
         for name in (name for name in names if name in settings.values):
             if settings.values[name] is None:
-                raise settings.wrong(name, expected)
+                raise settings.invalid_value_error(name, expected)
             check(name, True)  # the default of a missing value, which is not used
     if settings.size(POSITIONS, 1) > LONGEST_SEQUENCE:
-        raise settings.wrong(POSITIONS, f"a positive integer of at most {LONGEST_SEQUENCE}")
+        raise settings.invalid_value_error(POSITIONS, f"a positive integer of at most {LONGEST_SEQUENCE}")
 
 
 def _sizes_from_shapes(shapes: Mapping[str, Shape], width: str) -> Iterator[tuple[str, int]]:

@@ -24,7 +24,7 @@ from neobert.export.folder import cast_floating, read_tokenizer_files
 from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import load_weights, unique_weights
 from neobert.families.hf.parts import first_position
-from neobert.families.hf.settings import reason_of
+from neobert.families.hf.settings import error_reason
 from neobert.families.neobert.build import MODELS
 from neobert.families.nsa import model as nsa
 from neobert.model import modeling_neobert
@@ -228,7 +228,7 @@ def _build_model(folder: Path) -> PreTrainedModel:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         name = str((config.architectures or ["none"])[0])
     except Exception as error:  # a damaged file raises errors of every kind
-        raise _unknown_model(folder, reason_of(error)) from error
+        raise _unknown_model(folder, error_reason(error)) from error
     own = modeling_neobert if name in EXPORTED else nsa if config.model_type == NSA else transformers
     found: Any = getattr(own, name, None) if name.endswith((*EXPORTED, *HEADS)) else None
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
@@ -240,7 +240,7 @@ def _build_model(folder: Path) -> PreTrainedModel:
     try:
         model: PreTrainedModel = found(config, **_pooler_arguments(found, folder))
     except Exception as error:  # a setting that its class does not check
-        raise _unknown_model(folder, reason_of(error)) from error
+        raise _unknown_model(folder, error_reason(error)) from error
     return model.float().eval()
 
 

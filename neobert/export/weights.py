@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from neobert.errors import ProjectError
 from neobert.export.layouts import DECODER, DECODER_BIAS, EMBEDDING, GATE, StateDict, join_gates
 from neobert.model.pretrained import NeoBERTPreTrainedModel
-from neobert.parallel.sharding import part_like
+from neobert.parallel.sharding import shard_like
 from neobert.plurals import listed
 from neobert.runfiles.weights_header import ANOTHER, tensor_shapes, weight_files
 
@@ -87,7 +87,7 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Copy full weights into a model, by name. A rank with a shard of a weight reads only its rows."""
     own = model.state_dict(keep_vars=True)
     for name, each in state.items():
-        own[name].copy_(part_like(each, own[name]))
+        own[name].copy_(shard_like(each, own[name]))
 
 
 def _drop_computed_buffers(state: StateDict, model: PreTrainedModel, own: Mapping[str, Tensor]) -> StateDict:

@@ -32,13 +32,13 @@ class SelectedBlocks(NamedTuple):
     counts: int
     window: int
 
-    def reads(self, length: int) -> int:
+    def num_selected_blocks(self, length: int) -> int:
         """Return the number of blocks that the tokens of a document select, for one head of keys.
 
         Token t selects min(counts, t // size + 1).
         """
         blocks, rest = divmod(length, self.size)
-        return length + self.size * self._before(blocks) + rest * min(self.counts - 1, blocks)
+        return length + self.size * self._num_earlier_blocks(blocks) + rest * min(self.counts - 1, blocks)
 
     def pairs(self, length: int) -> int:
         """Return the number of (query, key) pairs of a document in one block, of all branches."""
@@ -47,10 +47,10 @@ class SelectedBlocks(NamedTuple):
         own = (blocks * self.size * (self.size + 1) + rest * (rest + 1)) // 2
         window = min(self.window, length)
         sliding = window * (window + 1) // 2 + (length - window) * window
-        return compressed + own + self.size * (self.reads(length) - length) + sliding
+        return compressed + own + self.size * (self.num_selected_blocks(length) - length) + sliding
 
-    def _before(self, blocks: int) -> int:
-        """Return the blocks that one token of each block selects before its own, over the first blocks."""
+    def _num_earlier_blocks(self, blocks: int) -> int:
+        """Return how many earlier blocks one token of each block selects, summed over the first blocks."""
         few = min(blocks, self.counts)
         return few * (few - 1) // 2 + (blocks - few) * (self.counts - 1)
 
@@ -87,9 +87,9 @@ class AttentionSpec:
     @property
     def features(self) -> tuple[Feature, ...]:
         """Features that an attention kernel must have to compute this attention."""
-        return tuple(self._features())
+        return tuple(self._required_features())
 
-    def _features(self) -> Iterator[Feature]:
+    def _required_features(self) -> Iterator[Feature]:
         if self.is_causal:
             yield "causal attention"
         if self.window is not None:
@@ -109,7 +109,7 @@ class AttentionSpec:
         most = None if self.window is None else self.window.reach
         return most, 0 if self.is_causal else most
 
-    def of_layer(self, number: int) -> AttentionSpec:
+    def for_layer(self, number: int) -> AttentionSpec:
         """Return the attention of one block: without the window if the block has none."""
         has_window = self.window is not None and number in self.window.layers
         return self if has_window else replace(self, window=None)

@@ -23,17 +23,17 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.export.weights import LoadReport
 from neobert.families.linear import Layout
-from neobert.families.table import family_of
+from neobert.families.table import model_family
 from neobert.parallel import World
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Logits [M, V] of final hidden states [M, D], or of pooled ones.
+    """Head that computes logits [M, V] from final hidden states or pooled vectors [M, D].
 
     Attributes:
         linear: last layer.
-        transform: what runs before the last layer.
+        transform: computation before the last layer.
         pooling: avg, cls or max: the head takes one vector per document; None: it takes tokens.
         softcap: logits are softcap * tanh(logit / softcap); None: unchanged.
     """
@@ -122,10 +122,10 @@ class Backbone:
         for block in self.blocks:
             for name, parameter in block.named_parameters():
                 if parameter.ndim == 2 and parameter.requires_grad:
-                    found[f"{prefixes[block]}.{name}"] = self._layout_of(name)
+                    found[f"{prefixes[block]}.{name}"] = self._find_layout(name)
         return found
 
-    def _layout_of(self, name: str) -> Layout:
+    def _find_layout(self, name: str) -> Layout:
         if name not in self.matrix_layouts:
             message = f"no layout is declared for {name} in the blocks of a {type(self.model).__name__}"
             raise ProjectError("MOD005", message, "set optimizer.name to adamw", "optimizer.name")
@@ -148,7 +148,7 @@ def build_backbone(
 
     Raises `ProjectError` for kernels that cannot run here, and for settings that the family does not support.
     """
-    family = family_of(config)
+    family = model_family(config)
     built: Backbone = import_module(family.module).build(
         config, tokenizer, vocab_size, world, auto_class, settings
     )

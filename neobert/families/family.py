@@ -10,7 +10,7 @@ from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 
 
-class Unsupported(NamedTuple):
+class UnsupportedKey(NamedTuple):
     """A key of the run that the model family does not support."""
 
     key: str
@@ -18,7 +18,7 @@ class Unsupported(NamedTuple):
     hint: str
 
 
-def supports_all(_config: RunConfig) -> Iterator[Unsupported]:
+def supports_all(_config: RunConfig) -> Iterator[UnsupportedKey]:
     """Yield no keys, for a family that supports every key or whose limits are checked by rules."""
     yield from ()
 
@@ -67,7 +67,7 @@ class Family(NamedTuple):
     modules: str = ""
     padded_attention: Callable[[Any], str] = lambda _section: "sdpa"
     has_numerics_probes: bool = False
-    unsupported: Callable[[RunConfig], Iterator[Unsupported]] = supports_all
+    unsupported: Callable[[RunConfig], Iterator[UnsupportedKey]] = supports_all
     trained_positions: Callable[[Path], int] = lambda _folder: 0
     model_class: str = ""
     rope_theta_for: Callable[[RunConfig, Path], float] = lambda _config, _folder: 0.0

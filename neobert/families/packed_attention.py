@@ -17,8 +17,8 @@ from torch import Tensor
 from neobert.families.attention import AttentionSpec
 from neobert.families.packed_flex import flex_attention
 from neobert.kernel_table import ATTENTION, FLASH
-from neobert.kernels.plain_attention import attended, plain_attention
-from neobert.model.attention import Attend, note_kernel, segment_lengths
+from neobert.kernels.plain_attention import attended_mask, plain_attention
+from neobert.model.attention import Attend, record_kernel, segment_lengths
 from neobert.model.attention import packed_attention as packed_in_both_directions
 
 
@@ -36,14 +36,14 @@ def packed_attention(
         kernel: name of an attention kernel that has the features of the spec (`Kernel.obstacle`).
         cu_seqlens: bounds of the documents, int32 [documents + 1], from 0 to T; empty documents included.
         max_seqlen: upper bound of their lengths.
-        spec: attention of the block (`AttentionSpec.of_layer`).
+        spec: attention of the block (`AttentionSpec.for_layer`).
         dropout: dropout of attention probabilities; only `sdpa` has it.
     """
     assert kernel == "sdpa" or not dropout, f"{kernel} has no dropout"
     if not spec.features and not dropout:
         return packed_in_both_directions(kernel, cu_seqlens, max_seqlen, num_tokens)
     if kernel == "sdpa":
-        return _by_document(segment_lengths(cu_seqlens, max_seqlen, num_tokens), spec, dropout)
+        return _attend_by_document(segment_lengths(cu_seqlens, max_seqlen, num_tokens), spec, dropout)
     if kernel == "flex":
         return flex_attention(cu_seqlens, num_tokens, spec)
     assert ATTENTION[kernel].is_varlen, f"{kernel} takes no options"
@@ -55,18 +55,18 @@ def packed_attention(
 
 
 def _with_repeated_heads(attend: Attend, spec: AttentionSpec) -> Attend:
-    def repeated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def attend_with_repeated_heads(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         k, v = (x.repeat_interleave(spec.heads // spec.kv_heads, dim=1) for x in (k, v))
         return attend(q, k, v)
 
-    return repeated if spec.heads != spec.kv_heads else attend
+    return attend_with_repeated_heads if spec.heads != spec.kv_heads else attend
 
 
-def _by_document(lengths: list[int], spec: AttentionSpec, dropout: float) -> Attend:
+def _attend_by_document(lengths: list[int], spec: AttentionSpec, dropout: float) -> Attend:
     """Return an `attend` that calls SDPA once per document."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        note_kernel("sdpa")
+        record_kernel("sdpa")
         parts = zip(*(x.transpose(0, 1)[None].split(lengths, dim=2) for x in (q, k, v)), strict=True)
         outs = [one_document(*part) for part in parts]
         return torch.cat(outs, dim=2)[0].transpose(0, 1)
@@ -76,7 +76,7 @@ def _by_document(lengths: list[int], spec: AttentionSpec, dropout: float) -> Att
             assert not dropout, "no dropout of capped scores"
             q, k, v = (x.transpose(1, 2) for x in (q, k, v))
             return plain_attention(q, k, v, spec).transpose(1, 2)
-        mask = None if spec.reach == (None, None) else attended(q.shape[2], spec, q.device)
+        mask = None if spec.reach == (None, None) else attended_mask(q.shape[2], spec, q.device)
         is_grouped = spec.heads != spec.kv_heads
         return F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, dropout_p=dropout, scale=spec.scale, enable_gqa=is_grouped

@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from neobert.families.attention import AttentionSpec
 from neobert.model import flex
-from neobert.model.attention import Attend, note_kernel
+from neobert.model.attention import Attend, record_kernel
 from neobert.model.flex import TILE
 
 ALL = -1
@@ -20,22 +20,22 @@ ALL = -1
 
 def flex_attention(cu_seqlens: Tensor, num_tokens: int, spec: AttentionSpec) -> Attend:
     """Return the `attend` of one block within documents: q [T, N, H], k and v [T, K, H] to [T, N, H]."""
-    mask, softcap = _mask(cu_seqlens, num_tokens, spec), spec.softcap
-    capped = None
+    mask, softcap = _build_mask(cu_seqlens, num_tokens, spec), spec.softcap
+    cap_score = None
 
     if softcap is not None:
 
-        def capped(score: Tensor, *_: Tensor) -> Tensor:
+        def cap_score(score: Tensor, *_: Tensor) -> Tensor:
             return softcap * (score / softcap).tanh()
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        note_kernel("flex")
+        record_kernel("flex")
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-        context: Tensor = flex._program()(
+        context: Tensor = flex._flex_program()(
             q,
             k,
             v,
-            score_mod=capped,
+            score_mod=cap_score,
             block_mask=mask,
             scale=spec.scale,
             enable_gqa=spec.heads != spec.kv_heads,
@@ -45,7 +45,7 @@ def flex_attention(cu_seqlens: Tensor, num_tokens: int, spec: AttentionSpec) -> 
     return attend
 
 
-def _mask(cu_seqlens: Tensor, num_tokens: int, spec: AttentionSpec) -> BlockMask:
+def _build_mask(cu_seqlens: Tensor, num_tokens: int, spec: AttentionSpec) -> BlockMask:
     earlier, later = (ALL if most is None else most for most in spec.reach)
     segment, counts, indices = reached_tiles(cu_seqlens, num_tokens, earlier, later)
 
@@ -85,7 +85,9 @@ def reached_tiles(
 
 
 @reached_tiles.register_fake
-def _(cu_seqlens: Tensor, num_tokens: int, _earlier: int, _later: int) -> tuple[Tensor, Tensor, Tensor]:
+def _reached_tiles_fake(
+    cu_seqlens: Tensor, num_tokens: int, _earlier: int, _later: int
+) -> tuple[Tensor, Tensor, Tensor]:
     num_tiles = -(-num_tokens // TILE)
     return (
         cu_seqlens.new_empty(num_tokens, dtype=torch.int64),

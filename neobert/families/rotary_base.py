@@ -18,7 +18,7 @@ def extended_base(trained: float, positions: int, length: int, head_size: int) -
     if length <= positions or head_size <= 2:
         return trained
     scaled = trained * (length / positions) ** (head_size / (head_size - 2))
-    return _rounded_up(max(scaled, min_base(length)))
+    return _round_up(max(scaled, min_base(length)))
 
 
 def min_base(length: int) -> float:
@@ -26,6 +26,6 @@ def min_base(length: int) -> float:
     return float(BOUND * length**EXPONENT)
 
 
-def _rounded_up(value: float) -> float:
+def _round_up(value: float) -> float:
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     return float(math.ceil(value / unit) * unit)

@@ -40,7 +40,7 @@ class ParameterCount:
         return self.linear + self.vectors + self.embeddings + self.decoder
 
 
-class Kept(NamedTuple):
+class StoredActivations(NamedTuple):
     """Activation values that one block stores per token for the backward pass.
 
     Attributes:
@@ -100,7 +100,7 @@ class ModelShape:
     parameters: ParameterCount
     decoder_products: int
     initial_rms: float
-    kept: Mapping[str, Kept]
+    kept: Mapping[str, StoredActivations]
     embedding_multiplier: float = 1.0
     rope_theta: float = 0.0
     first_position: int = 0
@@ -135,7 +135,7 @@ class ModelShape:
         # Counted while the GPU waits for the step: few blocks and few segments of a microbatch are distinct.
         blocks = {self.attention: self.num_layers}
         if self.attention.window is not None:
-            blocks = Counter(map(self.attention.of_layer, range(self.num_layers)))
+            blocks = Counter(map(self.attention.for_layer, range(self.num_layers)))
         segments = Counter(lengths)
         return sum(
             num_blocks * num_segments * attention.pairs(length)

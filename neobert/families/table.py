@@ -14,17 +14,17 @@ from neobert.families.neobert.spec import NEOBERT
 from neobert.families.nsa.spec import NSA
 from neobert.families.shape import ModelShape
 from neobert.hub_names import local_weights_path
-from neobert.precision.libraries import conversion_of
+from neobert.precision.libraries import enabled_conversion
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (NEOBERT, HF, NSA)}
 
 
-def family_of(config: RunConfig) -> Family:
+def model_family(config: RunConfig) -> Family:
     """Return the family of the run's model."""
     return FAMILIES[config.model.type]
 
 
-def family_of_type(model_type: str) -> Family:
+def family_by_model_type(model_type: str) -> Family:
     """Return the family of a config.json by its model_type: of transformers, unless it is of this project."""
     return FAMILIES.get(model_type, HF)
 
@@ -35,12 +35,12 @@ def is_causal(model_type: str) -> bool:
     return of_transformers or model_type == NSA.name
 
 
-def shape_of(config: RunConfig, vocab_size: int) -> ModelShape:
+def model_shape(config: RunConfig, vocab_size: int) -> ModelShape:
     """Return the shape of the run's model, with `vocab_size` embedding rows.
 
     Raises `ProjectError` MOD006 if the section `model` does not describe a valid model.
     """
-    shape = family_of(config).read_shape(config.model, vocab_size, longest_row(config))
+    shape = model_family(config).read_shape(config.model, vocab_size, longest_row(config))
     parameters = adapter_parameters(config.adapter, shape)
     return replace(shape, adapter_parameters=parameters, trains_head=trains_head(config))
 
@@ -52,7 +52,7 @@ def longest_row(config: RunConfig) -> int:
 
 def requested_rows(config: RunConfig) -> int | None:
     """Return the number of embedding rows that the run file sets; None: the tokenizer decides."""
-    return family_of(config).requested_rows(config.model)
+    return model_family(config).requested_rows(config.model)
 
 
 def requested_kernels(config: RunConfig) -> tuple[str, str]:
@@ -60,18 +60,18 @@ def requested_kernels(config: RunConfig) -> tuple[str, str]:
 
     A library's recipe converts torch modules, which other kernels of the blocks would not call.
     """
-    blocks, attention = family_of(config).requested_kernels(config.model)
-    return "torch" if blocks == "auto" and conversion_of(config) else blocks, attention
+    blocks, attention = model_family(config).requested_kernels(config.model)
+    return "torch" if blocks == "auto" and enabled_conversion(config) else blocks, attention
 
 
 def padded_attention(config: RunConfig) -> str:
     """Return the attention kernel of padded rows."""
-    return family_of(config).padded_attention(config.model)
+    return model_family(config).padded_attention(config.model)
 
 
 def with_kernels(config: RunConfig, blocks: str) -> RunConfig:
     """Return a copy of the config with `blocks` as the kernels of the encoder blocks."""
-    return replace(config, model=family_of(config).with_kernels(config.model, blocks))
+    return replace(config, model=model_family(config).with_kernels(config.model, blocks))
 
 
 def named_weights(config: RunConfig) -> tuple[str, str]:

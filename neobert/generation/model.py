@@ -15,7 +15,7 @@ from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizer_files import from_path
 from neobert.encoding.placement import resolve_placement
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.families.hf.build import WHOLE_MODEL, read_model, refuse_absent
+from neobert.families.hf.build import WHOLE_MODEL, read_model, refuse_missing_weights
 from neobert.generation.request import Message, Reason, ReplyEnd, Sampling
 from neobert.printable import printable
 
@@ -122,7 +122,7 @@ def load_generator(folder: Path, device: str | None, dtype: str | None, seed: in
     tokenizer = from_path(folder, TokenizerConfig())
     where, computed_in = resolve_placement(device, dtype)
     model, absent, _ = read_model("AutoModelForCausalLM", folder, WHOLE_MODEL)
-    refuse_absent(absent, folder, "pass a complete checkpoint")
+    refuse_missing_weights(absent, folder, "pass a complete checkpoint")
     if model.generation_config.eos_token_id is None:
         model.generation_config.eos_token_id = tokenizer.eos_token_id
     return Generator(model.to(where, computed_in).eval(), tokenizer)

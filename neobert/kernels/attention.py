@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.kernels.descriptors import copies_blocks, describe, multiprocessors
+from neobert.kernels.descriptors import block_descriptor, count_multiprocessors, supports_block_copies
 from neobert.kernels.linear import weight_gradient
-from neobert.kernels.operators import fake_of, operator
+from neobert.kernels.operators import operator, register_fake
 
 
 def attention_tiles(cu_seqlens: Tensor, total: int, block: int) -> Tensor:
@@ -75,7 +75,7 @@ PRODUCT = {"M": 128, "K": 64, "STAGES": 3, "num_warps": 8}
 """Tile of the product that rotates: of four head sizes, one program per multiprocessor."""
 
 
-def _scales(head_dim: int) -> tuple[float, float]:
+def _softmax_scales(head_dim: int) -> tuple[float, float]:
     scale = head_dim**-0.5
     # The programs use exp2: exp(x) is exp2(x / ln 2), and the division is done here once.
     return scale, scale / math.log(2.0)
@@ -90,7 +90,7 @@ def run_forward(qkv: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, Ten
     lse = torch.empty((num_heads, total), dtype=torch.float32, device=qkv.device)
     # Tiles are sorted by length of segment, the longest first: short ones fill the gaps at the end.
     attention_forward[(tiles.shape[1] * num_heads,)](
-        qkv, out, lse, tiles, total, tiles.shape[1], _scales(head_dim)[1],
+        qkv, out, lse, tiles, total, tiles.shape[1], _softmax_scales(head_dim)[1],
         H=num_heads, E=head_dim, BLOCK_Q=BLOCK, **FORWARD,
     )  # fmt: skip
     return out, lse
@@ -117,14 +117,14 @@ def run_backward(
     grad_qkv, stats = torch.empty_like(qkv), lse.new_empty(*lse.shape, 2)
     rowdot = None if rstd is None else torch.empty_like(lse)
     shared = {"H": num_heads, "E": head_dim, "FOLD_NORM": rstd is not None}
-    tail = (stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, *_scales(head_dim))
+    tail = (stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, *_softmax_scales(head_dim))
     grid = (num_tiles * num_heads,)
     attention_backward_queries[grid](
         qkv, out, grad_out, lse, *tail, BLOCK_Q=BLOCK, **shared, **BACKWARD_QUERIES
     )
-    sources, by_block, options = (qkv, grad_out), copies_blocks(qkv), BACKWARD_KEYS
+    sources, by_block, options = (qkv, grad_out), supports_block_copies(qkv), BACKWARD_KEYS
     if by_block:
-        sources = tuple(describe(each, BACKWARD_KEYS["BLOCK_Q"], head_dim) for each in sources)
+        sources = tuple(block_descriptor(each, BACKWARD_KEYS["BLOCK_Q"], head_dim) for each in sources)
         options = BACKWARD_KEYS_BY_BLOCK
     attention_backward_keys[grid](qkv, *sources, *tail, BLOCK_K=BLOCK, BY_BLOCK=by_block, **shared, **options)
     return grad_qkv, rowdot
@@ -132,16 +132,16 @@ def run_backward(
 
 def project(x: Tensor, weight: Tensor, rotary: Tensor, num_heads: int) -> Tensor:
     """Return qkv = x @ weight.T [T, 3 * H * E], with queries and keys rotated."""
-    if not copies_blocks(x):
+    if not supports_block_copies(x):
         return rotate(x @ weight.t(), rotary, num_heads)
     from neobert.kernels.jit.products import rotated_heads
 
     (total, size), width, head_dim = x.shape, len(weight), len(weight) // (3 * num_heads)
     qkv, m, k = x.new_empty(total, width), PRODUCT["M"], PRODUCT["K"]
     columns = -(-width // (4 * head_dim))
-    rotated_heads[(min(multiprocessors(x), -(-total // m) * columns),)](
-        describe(x, m, k), describe(weight, 4 * head_dim, k),
-        describe(rotary, m, head_dim), describe(qkv, m, head_dim), total,
+    rotated_heads[(min(count_multiprocessors(x), -(-total // m) * columns),)](
+        block_descriptor(x, m, k), block_descriptor(weight, 4 * head_dim, k),
+        block_descriptor(rotary, m, head_dim), block_descriptor(qkv, m, head_dim), total,
         D=size, COLUMNS=columns, E=head_dim, **PRODUCT,
     )  # fmt: skip
     return qkv
@@ -168,8 +168,10 @@ def _rotary_attention(
     return *run_forward(qkv, tiles, num_heads), qkv
 
 
-@fake_of(_rotary_attention)
-def _(x: Tensor, weight: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, ...]:
+@register_fake(_rotary_attention)
+def _rotary_attention_fake(
+    x: Tensor, weight: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int
+) -> tuple[Tensor, ...]:
     return fake_results(x, weight, num_heads)
 
 
@@ -190,8 +192,8 @@ def _rotary_attention_backward(
     return run_backward(grad_out.contiguous(), qkv, out, lse, rotary, tiles)[0]
 
 
-@fake_of(_rotary_attention_backward)
-def _(grad_out: Tensor, qkv: Tensor, *_: Any) -> Tensor:
+@register_fake(_rotary_attention_backward)
+def _rotary_attention_backward_fake(grad_out: Tensor, qkv: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(qkv)
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 
-def copies_blocks(x: Tensor) -> bool:
-    """Return whether the device of x copies blocks by TMA, and has shared memory for those of a program.
+def supports_block_copies(x: Tensor) -> bool:
+    """Return whether the device of x has TMA, and shared memory for the blocks of one program.
 
     Older GPUs load them through registers, one after another, which is slower than programs with pointers.
     GPUs of capability 12 have 99 KiB of shared memory for a program, and the largest takes 192.
@@ -15,12 +15,12 @@ def copies_blocks(x: Tensor) -> bool:
     return not x.is_cuda or torch.cuda.get_device_capability(x.device)[0] in (9, 10)
 
 
-def multiprocessors(x: Tensor) -> int:
-    """Return the number of programs that the device of x runs at once, one on each multiprocessor."""
+def count_multiprocessors(x: Tensor) -> int:
+    """Return the number of multiprocessors of the device of x."""
     return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 1
 
 
-def describe(tensor: Tensor, *block: int) -> Any:
+def block_descriptor(tensor: Tensor, *block: int) -> Any:
     """Return the descriptor of a tensor for blocks of this shape; elements beyond its end are zeros."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 

@@ -1,8 +1,8 @@
 """Feed-forward branch of a block, with SwiGLU and its gradient in the epilogues of its products.
 
 T tokens, D hidden size, I intermediate size. The fused projection has the published layout: gate in the first
-half of its columns, up in the second half. GPUs without `copies_blocks` run a product and a separate pass
-instead of each program.
+half of its columns, up in the second half. On GPUs without block copies
+(`supports_block_copies`), a product and a separate pass replace each program.
 """
 
 from typing import Any
@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.kernels.descriptors import copies_blocks, describe, multiprocessors
+from neobert.kernels.descriptors import block_descriptor, count_multiprocessors, supports_block_copies
 from neobert.kernels.linear import weight_gradient
-from neobert.kernels.operators import fake_of, operator
+from neobert.kernels.operators import operator, register_fake
 
 GATE = {"M": 128, "N": 64, "K": 64, "STAGES": 3, "num_warps": 8, "maxnreg": 128}
 GRADIENT = {"M": 128, "N": 128, "K": 64, "STAGES": 3, "num_warps": 8}
@@ -21,7 +21,7 @@ GRADIENT = {"M": 128, "N": 128, "K": 64, "STAGES": 3, "num_warps": 8}
 
 @operator
 def _gate(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    if not copies_blocks(x):
+    if not supports_block_copies(x):
         return _gate_in_two(x, weight)
     from neobert.kernels.jit.products import gate as program
 
@@ -30,36 +30,37 @@ def _gate(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     m, n, k, columns = GATE["M"], GATE["N"], GATE["K"], -(-inner // GATE["N"])
     results = (*gate_up.chunk(2, 1), activated)
     program[(-(-rows // m) * columns,)](
-        describe(x, m, k), describe(weight.view(2, inner, size), 2, n, k),
-        *(describe(each, m, n) for each in results),
+        block_descriptor(x, m, k), block_descriptor(weight.view(2, inner, size), 2, n, k),
+        *(block_descriptor(each, m, n) for each in results),
         D=size, COLUMNS=columns, **GATE,
     )  # fmt: skip
     return gate_up, activated
 
 
-@fake_of(_gate)
-def _(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+@register_fake(_gate)
+def _gate_fake(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return x.new_empty(len(x), len(weight)), x.new_empty(len(x), len(weight) // 2)
 
 
 @operator
 def _gate_gradient(grad: Tensor, weight: Tensor, gate_up: Tensor) -> Tensor:
-    if not copies_blocks(grad):
+    if not supports_block_copies(grad):
         return _gate_gradient_in_two(grad, weight, gate_up)
     from neobert.kernels.jit.products import gate_gradient as program
 
     out, (size, inner) = torch.empty_like(gate_up), weight.shape
     m, n, k, columns = GRADIENT["M"], GRADIENT["N"], GRADIENT["K"], -(-inner // GRADIENT["N"])
     halves = (*gate_up.chunk(2, 1), *out.chunk(2, 1))
-    program[(min(2 * multiprocessors(grad), -(-len(grad) // m) * columns),)](
-        describe(grad, m, k), describe(weight, k, n), *(describe(each, m, n // 4) for each in halves),
+    program[(min(2 * count_multiprocessors(grad), -(-len(grad) // m) * columns),)](
+        block_descriptor(grad, m, k), block_descriptor(weight, k, n),
+        *(block_descriptor(each, m, n // 4) for each in halves),
         len(grad), D=size, COLUMNS=columns, **GRADIENT,
     )  # fmt: skip
     return out
 
 
-@fake_of(_gate_gradient)
-def _(grad: Tensor, weight: Tensor, gate_up: Tensor) -> Tensor:
+@register_fake(_gate_gradient)
+def _gate_gradient_fake(grad: Tensor, weight: Tensor, gate_up: Tensor) -> Tensor:
     return torch.empty_like(gate_up)
 
 

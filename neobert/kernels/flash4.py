@@ -10,10 +10,10 @@ from torch import Tensor
 
 from neobert.kernels.attention import fake_results, project, rotate
 from neobert.kernels.linear import weight_gradient
-from neobert.kernels.operators import fake_of, operator
+from neobert.kernels.operators import operator, register_fake
 
 
-def _heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+def _split_heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     view = qkv.view(qkv.shape[0], num_heads, 3, -1)
     return view[:, :, 0], view[:, :, 1], view[:, :, 2]
 
@@ -23,7 +23,7 @@ def run_forward(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
     from flash_attn.cute.interface import _flash_attn_fwd
 
     # Strided views of the fused product: FlashAttention takes strides, so nothing is copied.
-    q, k, v = _heads(qkv, num_heads)
+    q, k, v = _split_heads(qkv, num_heads)
     out = qkv.new_empty(qkv.shape[0], num_heads, q.shape[-1])
     lse = qkv.new_empty(num_heads, qkv.shape[0], dtype=torch.float32)
     _flash_attn_fwd(
@@ -51,7 +51,7 @@ def run_backward(
 
     num_heads, total = lse.shape
     grad_qkv = torch.empty_like(qkv)
-    parts, grads = _heads(qkv, num_heads), _heads(grad_qkv, num_heads)
+    parts, grads = _split_heads(qkv, num_heads), _split_heads(grad_qkv, num_heads)
     _flash_attn_bwd(
         *parts, out.view(total, num_heads, -1), grad_out.view(total, num_heads, -1), lse,
         cu_seqlens_q=cu_seqlens, cu_seqlens_k=cu_seqlens, max_seqlen_q=max_seqlen, max_seqlen_k=max_seqlen,
@@ -60,10 +60,10 @@ def run_backward(
     # This kernel does not rotate: its gradient is rotated back in a separate pass, in place.
     if rstd is None:
         return rotate(grad_qkv, rotary, num_heads, sign=-1), None
-    return grad_qkv, _finish(qkv, grad_qkv, rstd, rotary, num_heads)
+    return grad_qkv, _rotate_and_scale(qkv, grad_qkv, rstd, rotary, num_heads)
 
 
-def _finish(qkv: Tensor, grad_qkv: Tensor, rstd: Tensor, rotary: Tensor, num_heads: int) -> Tensor:
+def _rotate_and_scale(qkv: Tensor, grad_qkv: Tensor, rstd: Tensor, rotary: Tensor, num_heads: int) -> Tensor:
     from neobert.kernels.jit.pointwise import finish_attention_gradient
 
     total, rows = qkv.shape[0], 8
@@ -82,8 +82,8 @@ def _flash4(
     return *run_forward(qkv, cu_seqlens, max_seqlen, num_heads), qkv
 
 
-@fake_of(_flash4)
-def _(x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+@register_fake(_flash4)
+def _flash4_fake(x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     return fake_results(x, weight, rest[-1])
 
 
@@ -100,8 +100,8 @@ def _flash4_backward(
     return run_backward(grad_out.contiguous(), qkv, out, lse, rotary, cu_seqlens, max_seqlen)[0]
 
 
-@fake_of(_flash4_backward)
-def _(grad_out: Tensor, qkv: Tensor, *_: Any) -> Tensor:
+@register_fake(_flash4_backward)
+def _flash4_backward_fake(grad_out: Tensor, qkv: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(qkv)
 
 

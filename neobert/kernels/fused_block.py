@@ -18,12 +18,12 @@ from torch import Tensor
 
 from neobert.kernels import attention, flash4, products
 from neobert.kernels.linear import weight_gradient
-from neobert.kernels.operators import differentiate, fake_of, operator
+from neobert.kernels.operators import differentiate, operator, register_fake
 from neobert.kernels.pointwise import sum_partials
 from neobert.kernels.products import NUM_PARTIALS, fold, unfold
 
 
-class Weights(NamedTuple):
+class BlockWeights(NamedTuple):
     """Parameters of an encoder block in the published layout."""
 
     attention_norm: Tensor
@@ -34,7 +34,7 @@ class Weights(NamedTuple):
     w3: Tensor
 
 
-class Kept(NamedTuple):
+class SavedActivations(NamedTuple):
     """Results of the forward pass that the backward pass reads, besides input and folded matrices."""
 
     qkv: Tensor
@@ -46,7 +46,7 @@ class Kept(NamedTuple):
     activated: Tensor
 
 
-class Folded(NamedTuple):
+class FoldedWeights(NamedTuple):
     """Copies of a block's matrices for computation: cast, and for qkv and w12 scaled by the norm's weight."""
 
     qkv: Tensor
@@ -55,9 +55,9 @@ class Folded(NamedTuple):
     w3: Tensor
 
 
-def fold_weights(weights: Weights, dtype: torch.dtype) -> Folded:
+def fold_weights(weights: BlockWeights, dtype: torch.dtype) -> FoldedWeights:
     """Return copies of the matrices in `dtype`, with each norm's weight folded into the following matrix."""
-    return Folded(
+    return FoldedWeights(
         fold(weights.qkv, weights.attention_norm, dtype),
         fold(weights.wo, None, dtype),
         fold(weights.w12, weights.ffn_norm, dtype, interleave=True),
@@ -94,18 +94,18 @@ def _block(
 ) -> list[Tensor]:
     # Each line is one product with everything up to the next product in its epilogue. The stream's rstd
     # travels with it: rows of the input are never normalized in memory, their products are scaled instead.
-    folded = fold_weights(Weights(*weights), x.dtype)
+    folded = fold_weights(BlockWeights(*weights), x.dtype)
     qkv = products.project_in(x, rstd, folded.qkv, tables[0])
     attended, lse = _attend(qkv, tables, num_heads, max_seqlen)
     middle, middle_rstd = products.project_back("out", attended, folded.wo, x, eps)
-    gate_up, activated = products.gate(middle, middle_rstd, folded.w12)
+    gate_up, activated = products.project_gate_up(middle, middle_rstd, folded.w12)
     out, out_rstd = products.project_back("down", activated, folded.w3, middle, eps)
-    kept = Kept(qkv, attended, lse, middle, middle_rstd, gate_up, activated)
+    kept = SavedActivations(qkv, attended, lse, middle, middle_rstd, gate_up, activated)
     return [out, out_rstd, *kept, *folded]
 
 
-@fake_of(_block)
-def _(
+@register_fake(_block)
+def _block_fake(
     x: Tensor,
     rstd: Tensor,
     weights: list[Tensor],
@@ -116,7 +116,7 @@ def _(
 ) -> list[Tensor]:
     total, size = x.shape
     _, w_qkv, wo, _, w12, w3 = weights
-    kept = Kept(
+    kept = SavedActivations(
         qkv=x.new_empty(total, 3 * size),
         attended=torch.empty_like(x),
         lse=x.new_empty(num_heads, total, dtype=torch.float32),
@@ -139,15 +139,15 @@ def _block_backward(
     saved: list[Tensor],
     max_seqlen: int,
 ) -> list[Tensor]:
-    num_kept, size = len(Kept._fields), x.shape[1]
-    parameters, folded = Weights(*weights), Folded(*saved[num_kept:])
-    qkv, attended, lse, middle, middle_rstd, gate_up, activated = Kept(*saved[:num_kept])
+    num_kept, size = len(SavedActivations._fields), x.shape[1]
+    parameters, folded = BlockWeights(*weights), FoldedWeights(*saved[num_kept:])
+    qkv, attended, lse, middle, middle_rstd, gate_up, activated = SavedActivations(*saved[:num_kept])
     partials = rstd.new_empty(2, NUM_PARTIALS, size)
     # In reverse order of the forward pass. `correction` is the part of a norm's gradient along its input; it
     # needs row sums over the whole product, so it is applied by the next product's epilogue.
-    grad_gate_up, dots = products.gate_gradient(grad, folded.w3, gate_up, middle_rstd)
+    grad_gate_up, dots = products.project_gate_up_gradient(grad, folded.w3, gate_up, middle_rstd)
     grad_w3 = weight_gradient(grad, activated)
-    correction = products.correction(dots, middle_rstd, size)
+    correction = products.norm_gradient_factor(dots, middle_rstd, size)
     grad_middle = products.stream_gradient("up_gradient", grad_gate_up, folded.w12, grad, middle, correction)
     grad_folded = weight_gradient(grad_gate_up, middle)
     grad_w12 = unfold(grad_folded, parameters.w12, parameters.ffn_norm, partials[1], interleave=True)
@@ -155,21 +155,23 @@ def _block_backward(
     # The one product without elementwise work around it: torch's own does.
     grad_attended = grad_middle @ folded.wo
     grad_qkv, rowdot = _attend_gradient(grad_attended, qkv, attended, lse, tables, rstd, max_seqlen)
-    correction = products.correction(rowdot.t(), rstd, size)
+    correction = products.norm_gradient_factor(rowdot.t(), rstd, size)
     grad_x = products.stream_gradient("qkv_gradient", grad_qkv, folded.qkv, grad_middle, x, correction)
     grad_w_qkv = unfold(weight_gradient(grad_qkv, x), parameters.qkv, parameters.attention_norm, partials[0])
     # Partial sums instead of atomics, so that the gradients of the gains repeat to the last bit.
     grad_attention_norm, grad_ffn_norm = sum_partials(partials)
-    grads = Weights(grad_attention_norm, grad_w_qkv, grad_wo, grad_ffn_norm, grad_w12, grad_w3)
+    grads = BlockWeights(grad_attention_norm, grad_w_qkv, grad_wo, grad_ffn_norm, grad_w12, grad_w3)
     return [grad_x, *(g.to(w.dtype) for g, w in zip(grads, weights, strict=True))]
 
 
-@fake_of(_block_backward)
-def _(grad: Tensor, x: Tensor, rstd: Tensor, weights: list[Tensor], *_: Any) -> list[Tensor]:
+@register_fake(_block_backward)
+def _block_backward_fake(
+    grad: Tensor, x: Tensor, rstd: Tensor, weights: list[Tensor], *_: Any
+) -> list[Tensor]:
     return [torch.empty_like(x), *(torch.empty_like(weight) for weight in weights)]
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     x, rstd, weights, tables, _, ctx.max_seqlen, _ = inputs
     ctx.set_materialize_grads(False)
     ctx.num_tables = len(tables)
@@ -177,10 +179,14 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     ctx.save_for_backward(x, rstd, *weights, *tables, *output[2:])
 
 
-def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+def _compute_gradients(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     x, rstd, *rest = ctx.saved_tensors
-    end = len(Weights._fields) + ctx.num_tables
-    weights, tables, saved = rest[: len(Weights._fields)], rest[len(Weights._fields) : end], rest[end:]
+    end = len(BlockWeights._fields) + ctx.num_tables
+    weights, tables, saved = (
+        rest[: len(BlockWeights._fields)],
+        rest[len(BlockWeights._fields) : end],
+        rest[end:],
+    )
     assert grads[0] is not None
     grad_x, *grad_weights = _block_backward(
         grads[0].contiguous(), x, rstd, weights, tables, saved, ctx.max_seqlen
@@ -188,13 +194,13 @@ def _differentiate(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     return grad_x, None, grad_weights, [None] * ctx.num_tables, None, None, None
 
 
-differentiate(_block, _differentiate, _save)
+differentiate(_block, _compute_gradients, _save_for_backward)
 
 
 def encoder_block(
     x: Tensor,
     rstd: Tensor,
-    weights: Weights,
+    weights: BlockWeights,
     rotary: Tensor,
     segments: Tensor,
     *,

@@ -13,12 +13,12 @@ from torch import Tensor
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     """Return the gradient of a weight, grad.T @ x [N, D], in float32, of grad [T, N] and x [T, D]."""
-    if grad.dtype == _wide(grad):
+    if grad.dtype == _accumulation_dtype(grad):
         return grad.t() @ x
-    return torch.mm(grad.t(), x, out_dtype=_wide(grad))
+    return torch.mm(grad.t(), x, out_dtype=_accumulation_dtype(grad))
 
 
-def _wide(grad: Tensor) -> torch.dtype:
+def _accumulation_dtype(grad: Tensor) -> torch.dtype:
     # fp64 stays fp64: it is the reference.
     return torch.promote_types(grad.dtype, torch.float32)
 

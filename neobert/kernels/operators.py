@@ -25,8 +25,8 @@ def operator(function: Callable[..., Any]) -> Any:
     return overload
 
 
-def fake_of(operator: Any) -> Callable[..., Any]:
-    """Register the decorated function, which returns empty results of an operator, for shapes and dtypes."""
+def register_fake(operator: Any) -> Callable[..., Any]:
+    """Return a decorator that registers an operator's fake implementation: empty results, for tracing."""
     decorate: Callable[..., Any] = torch.library.register_fake(operator.name(), lib=_LIBRARY)
     return decorate
 

@@ -16,7 +16,7 @@ ALIGNMENT = 16
 
 
 @contextmanager
-def compiling_only() -> Iterator[None]:
+def compile_without_running() -> Iterator[None]:
     """Compile the Triton kernels that the `with` block launches, all at the same time, and run none of them.
 
     Their results are uninitialized memory, so nothing in the block may depend on values. Without this, each
@@ -27,13 +27,13 @@ def compiling_only() -> Iterator[None]:
     launch, pending = JITFunction.run, dict[Hashable, Future[Any]]()
 
     def compile_later(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
-        def compiled() -> object:
+        def compile_kernel() -> object:
             # The attribute compiles and loads the C function that launches the kernel.
             return launch(kernel, *arguments, grid=grid, warmup=True, **options).run
 
         key = (kernel.fn, _specialization(arguments), *options, _specialization(options.values()))
         if key not in pending:
-            pending[key] = pool.submit(compiled)
+            pending[key] = pool.submit(compile_kernel)
 
     device = torch.cuda.current_device()
     with ThreadPoolExecutor(
@@ -50,10 +50,10 @@ def compiling_only() -> Iterator[None]:
 
 def _specialization(arguments: Iterable[Any]) -> tuple[Hashable, ...]:
     """Return what Triton specializes on: types of tensors and descriptors, and all other values."""
-    return tuple(map(_compiled_for, arguments))
+    return tuple(map(_specialization_key, arguments))
 
 
-def _compiled_for(argument: Any) -> Hashable:
+def _specialization_key(argument: Any) -> Hashable:
     if isinstance(argument, Tensor):
         return argument.dtype, argument.data_ptr() % ALIGNMENT == 0
     if hasattr(argument, "block_shape"):  # a tensor descriptor

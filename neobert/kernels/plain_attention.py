@@ -16,7 +16,7 @@ from neobert.families.attention import AttentionSpec
 def plain_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Tensor:
     """Attend within one document: q [..., T, N, H] and k, v [..., T, K, H] to the context [..., T, N, H].
 
-    `spec` describes the block (`AttentionSpec.of_layer`): its window applies if there is one.
+    `spec` describes the block (`AttentionSpec.for_layer`): its window applies if there is one.
     """
     per_group = q.shape[-2] // k.shape[-2]
     k, v = (x.repeat_interleave(per_group, dim=-2) for x in (k, v))
@@ -26,11 +26,11 @@ def plain_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Ten
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     if spec.softcap is not None:
         scores = spec.softcap * (scores / spec.softcap).tanh()
-    scores = scores.masked_fill(~attended(q.shape[-2], spec, q.device), -torch.inf)
+    scores = scores.masked_fill(~attended_mask(q.shape[-2], spec, q.device), -torch.inf)
     return (scores.softmax(-1).to(v.dtype) @ v).transpose(-3, -2)
 
 
-def attended(length: int, spec: AttentionSpec, device: torch.device | None = None) -> Tensor:
+def attended_mask(length: int, spec: AttentionSpec, device: torch.device | None = None) -> Tensor:
     """Return which key (column) each query (row) of a document attends to, bool [T, T]."""
     token = torch.arange(length, device=device)
     distance = token[:, None] - token  # of a key before its query; negative after it

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.kernels.operators import differentiate, fake_of, operator
+from neobert.kernels.operators import differentiate, operator, register_fake
 
 ROWS = 4
 NUM_PARTIALS = 528
@@ -37,8 +37,10 @@ def _add_rms_norm(
     return out, normed, rstd
 
 
-@fake_of(_add_rms_norm)
-def _(x: Tensor, branch: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+@register_fake(_add_rms_norm)
+def _add_rms_norm_fake(
+    x: Tensor, branch: Tensor | None, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     out = x.new_empty(0) if branch is None else torch.empty_like(x)
     return out, torch.empty_like(x), x.new_empty(x.shape[0], dtype=torch.float32)
 
@@ -60,8 +62,8 @@ def _add_rms_norm_backward(
     return grad_x, sum_partials(partial[None])[0].to(weight.dtype)
 
 
-@fake_of(_add_rms_norm_backward)
-def _(
+@register_fake(_add_rms_norm_backward)
+def _add_rms_norm_backward_fake(
     grad_normed: Tensor, grad_out: Tensor | None, out: Tensor, weight: Tensor, rstd: Tensor
 ) -> tuple[Tensor, Tensor]:
     return torch.empty_like(out), torch.empty_like(weight)
@@ -77,7 +79,7 @@ def sum_partials(partials: Tensor) -> Tensor:
     return sums
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     x, branch, weight, _ = inputs
     out, _, rstd = output
     ctx.set_materialize_grads(False)
@@ -86,7 +88,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.save_for_backward(out if ctx.has_branch else x, weight, rstd)
 
 
-def _differentiate(ctx: Any, grad_out: Tensor, grad_normed: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+def _compute_gradients(ctx: Any, grad_out: Tensor, grad_normed: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     out, weight, rstd = ctx.saved_tensors
     past = grad_out.contiguous() if ctx.has_branch else None
     grad_x, grad_weight = _add_rms_norm_backward(grad_normed.contiguous(), past, out, weight, rstd)
@@ -94,7 +96,7 @@ def _differentiate(ctx: Any, grad_out: Tensor, grad_normed: Tensor, *_: Any) -> 
     return grad_x, grad_x if ctx.has_branch else None, grad_weight, None
 
 
-differentiate(_add_rms_norm, _differentiate, _save)
+differentiate(_add_rms_norm, _compute_gradients, _save_for_backward)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -43,7 +43,7 @@ def row_rstd(x: Tensor, eps: float) -> Tensor:
 
 
 # Row sums come out of a product by column tile: a tile sees only its own columns of a row.
-def _partials(x: Tensor, columns: int, tile: Tile) -> Tensor:
+def _allocate_partials(x: Tensor, columns: int, tile: Tile) -> Tensor:
     return x.new_empty(x.shape[0], -(-columns // tile.tile_N), dtype=torch.float32)
 
 
@@ -58,7 +58,7 @@ def _finish_rstd(squares: Tensor, width: int, eps: float) -> Tensor:
     return rstd
 
 
-def correction(dots: Tensor, rstd: Tensor, width: int) -> Tensor:
+def norm_gradient_factor(dots: Tensor, rstd: Tensor, width: int) -> Tensor:
     """Return the factor [T] of x in the norm's gradient, from partial row sums `dots` [T, parts].
 
     The partial sums are of gradient * value; `width` is D.
@@ -91,12 +91,12 @@ def project_back(name: str, branch: Tensor, weight: Tensor, x: Tensor, eps: floa
     from neobert.kernels.epilogues import residual_squares
 
     tile, out = TILES[name], torch.empty_like(x)
-    squares = _partials(x, x.shape[1], tile)
+    squares = _allocate_partials(x, x.shape[1], tile)
     residual_squares.gemm(branch, weight, out, x, epi_args={"squares": squares}, **tile._asdict())
     return out, _finish_rstd(squares, x.shape[1], eps)
 
 
-def gate(x: Tensor, rstd: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def project_gate_up(x: Tensor, rstd: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return the projection of norm(x) to gate and up, interleaved [T, 2I], and silu(gate) * up [T, I]."""
     from neobert.kernels.epilogues import norm_swiglu
 
@@ -108,13 +108,18 @@ def gate(x: Tensor, rstd: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return gate_up, activated
 
 
-def gate_gradient(grad: Tensor, weight: Tensor, gate_up: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rstd * gradient of gate and up, interleaved [T, 2I], and partial row sums for `correction`."""
+def project_gate_up_gradient(
+    grad: Tensor, weight: Tensor, gate_up: Tensor, rstd: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return rstd * gradient of gate and up, interleaved [T, 2I], and partial row sums.
+
+    `norm_gradient_factor` reads the sums.
+    """
     from neobert.kernels.epilogues import swiglu_gradient
 
     # b_kn: this product reads the weight as it is stored, [K, N], and no transposed copy is made.
     tile, grad_gate_up = TILES["down_gradient"], torch.empty_like(gate_up)
-    dots = _partials(grad, weight.shape[1], tile)
+    dots = _allocate_partials(grad, weight.shape[1], tile)
     inputs = {"rstd": rstd[None], "dots": dots}
     swiglu_gradient.gemm(grad, weight, grad_gate_up, gate_up, epi_args=inputs, b_kn=True, **tile._asdict())
     return grad_gate_up, dots
@@ -125,7 +130,8 @@ def stream_gradient(
 ) -> Tensor:
     """Return the gradient of the residual stream, past + grad @ weight + x * factor, [T, D].
 
-    grad is already scaled by rstd; factor [T] is the result of `correction`; `name` selects the tile.
+    grad is already scaled by rstd; factor [T] is the result of `norm_gradient_factor`; `name` selects the
+    tile.
     """
     from neobert.kernels.epilogues import norm_gradient
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from neobert.kernels.fused_block import Weights
+    from neobert.kernels.fused_block import BlockWeights
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -57,7 +57,7 @@ def swiglu(gate_up: Tensor) -> Tensor:
 
 def block(
     x: Tensor,
-    weights: Weights,
+    weights: BlockWeights,
     positions: Tensor,
     cu_seqlens: Tensor,
     num_heads: int,

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from neobert.kernels.operators import differentiate, fake_of, operator
+from neobert.kernels.operators import differentiate, operator, register_fake
 from neobert.kernels.pointwise import power_of_two
 from neobert.plan.memory import rows_per_chunk as chunk_rows
 from neobert.plan.vocabulary import round_up
@@ -31,8 +31,8 @@ def _embedding(ids: Tensor, weight: Tensor, padding_id: int) -> Tensor:
     return torch.ops.aten.embedding(weight, ids, padding_id)
 
 
-@fake_of(_embedding)
-def _(ids: Tensor, weight: Tensor, padding_id: int) -> Tensor:
+@register_fake(_embedding)
+def _embedding_fake(ids: Tensor, weight: Tensor, padding_id: int) -> Tensor:
     return weight.new_empty(*ids.shape, weight.shape[1])
 
 
@@ -43,23 +43,23 @@ def _embedding_backward(grad: Tensor, ids: Tensor, num_rows: int, padding_id: in
     return torch.ops.aten.embedding_dense_backward(grad, ids, num_rows, padding_id, False)
 
 
-@fake_of(_embedding_backward)
-def _(grad: Tensor, ids: Tensor, num_rows: int, padding_id: int) -> Tensor:
+@register_fake(_embedding_backward)
+def _embedding_backward_fake(grad: Tensor, ids: Tensor, num_rows: int, padding_id: int) -> Tensor:
     return grad.new_empty(num_rows, grad.shape[-1])
 
 
-def _keep_ids(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_ids(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ids, weight, ctx.padding_id = inputs
     ctx.num_rows = weight.shape[0]
     ctx.save_for_backward(ids)
 
 
-def _differentiate_lookup(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+def _compute_lookup_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     (ids,) = ctx.saved_tensors
     return None, _embedding_backward(grad, ids, ctx.num_rows, ctx.padding_id), None
 
 
-differentiate(_embedding, _differentiate_lookup, _keep_ids)
+differentiate(_embedding, _compute_lookup_gradient, _save_ids)
 
 
 def embedding(ids: Tensor, weight: Tensor, padding_id: int | None) -> Tensor:
@@ -76,7 +76,7 @@ ROW_MULTIPLE = 64
 Program = Literal["triton", "torch"]
 
 
-def _in_place_by_triton(
+def _cross_entropy_by_triton(
     logits: Tensor,
     bias: Tensor | None,
     labels: Tensor,
@@ -95,7 +95,7 @@ def _in_place_by_triton(
     )  # fmt: skip
 
 
-def _in_place_by_torch(
+def _cross_entropy_by_torch(
     logits: Tensor,
     bias: Tensor | None,
     labels: Tensor,
@@ -128,8 +128,8 @@ def _in_place_by_torch(
 
 
 PROGRAMS: dict[str, Callable[[Tensor, Tensor | None, Tensor, Tensor, float, float | None], None]] = {
-    "triton": _in_place_by_triton,
-    "torch": _in_place_by_torch,
+    "triton": _cross_entropy_by_triton,
+    "torch": _cross_entropy_by_torch,
 }
 
 
@@ -145,7 +145,7 @@ def _linear_cross_entropy(
     softcap: float | None,
     is_trained: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    wide = _wide(hidden)
+    wide = _accumulation_dtype(hidden)
     # A copy, cast once for all chunks: the decoder's own weights stay in fp32.
     matrix = weight.to(hidden.dtype)
     losses = hidden.new_empty(hidden.shape[0], dtype=wide)
@@ -160,7 +160,7 @@ def _linear_cross_entropy(
         PROGRAMS[program](logits, bias, labels[chunk], losses[chunk], z_loss, softcap)
         torch.mm(logits, matrix, out=grad_hidden[chunk])
         if is_trained:
-            _accumulate(grad_weight, logits, rows)
+            _add_weight_gradient(grad_weight, logits, rows)
         if bias is not None:
             grad_bias += logits.sum(0, dtype=wide)
     return losses.sum(), grad_hidden, grad_weight, grad_bias
@@ -171,12 +171,12 @@ def _logits_buffer(hidden: Tensor, num_rows: int, vocab: int) -> Tensor:
     return hidden.new_empty(num_rows, round_up(vocab, ROW_MULTIPLE))[:, :vocab]
 
 
-def _wide(hidden: Tensor) -> torch.dtype:
+def _accumulation_dtype(hidden: Tensor) -> torch.dtype:
     """Return the dtype for sums: fp32, or fp64 if hidden is in fp64."""
     return torch.promote_types(hidden.dtype, torch.float32)
 
 
-def _accumulate(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor) -> None:
+def _add_weight_gradient(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor) -> None:
     """Add grad_logits.T @ rows of a chunk to grad_weight [V, D] in place, in the dtype of grad_weight."""
     if grad_logits.dtype == grad_weight.dtype:
         grad_weight.addmm_(grad_logits.t(), rows)
@@ -187,9 +187,11 @@ def _accumulate(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor) -> None:
         grad_weight += grad_logits.t().float() @ rows.float()
 
 
-@fake_of(_linear_cross_entropy)
-def _(hidden: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
-    wide, is_trained = _wide(hidden), rest[-1]
+@register_fake(_linear_cross_entropy)
+def _linear_cross_entropy_fake(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any
+) -> tuple[Tensor, ...]:
+    wide, is_trained = _accumulation_dtype(hidden), rest[-1]
     return (
         hidden.new_empty((), dtype=wide),
         torch.empty_like(hidden),
@@ -198,7 +200,7 @@ def _(hidden: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> tuple[
     )
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     _, weight, bias, *_, is_trained = inputs
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
@@ -206,14 +208,14 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.save_for_backward(*output[1:])
 
 
-def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+def _compute_gradients(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
     weight = (grad_weight * grad).to(ctx.weight_dtype) if ctx.is_trained else None
     bias = (grad_bias * grad).to(ctx.weight_dtype) if ctx.has_bias else None
     return (grad_hidden * grad).to(grad_hidden.dtype), weight, bias, *[None] * 6
 
 
-differentiate(_linear_cross_entropy, _differentiate, _save)
+differentiate(_linear_cross_entropy, _compute_gradients, _save_for_backward)
 
 
 def linear_cross_entropy(

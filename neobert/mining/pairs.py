@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from neobert.data.sources.pair_columns import POSITIVES, QUERIES
-from neobert.data.sources.rows import TEXT, Field, RowFormat, without_layout
+from neobert.data.sources.rows import TEXT, Field, RowFormat, without_whitespace_and_case
 from neobert.data.sources.text_files import read_rows
 from neobert.encoding.texts import open_texts, require_text_format, unusable_texts_error
 from neobert.mining.request import Request
@@ -24,14 +24,14 @@ class DistinctTexts:
 
     def add(self, text: str) -> int:
         """Return the number of a text, from 0; a new one is added."""
-        number = self._numbers.setdefault(without_layout(text), len(self.texts))
+        number = self._numbers.setdefault(without_whitespace_and_case(text), len(self.texts))
         if number == len(self.texts):
             self.texts.append(text)
         return number
 
     def find_number(self, text: str) -> int | None:
         """Return the number of a text; None for an unknown one."""
-        return self._numbers.get(without_layout(text))
+        return self._numbers.get(without_whitespace_and_case(text))
 
 
 @dataclass(slots=True)

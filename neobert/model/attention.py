@@ -4,8 +4,8 @@ A model makes one `attend` per forward and passes it to all its blocks. Padded r
 Packed runs use the requested backend only, and raise an error with the reason if it cannot run.
 `attn_implementation` replaces both with a function registered in transformers.
 
-`recording` collects the kernel that each block ran. A traced graph does not call Python again, so its kernel
-is recorded at trace time, and the graph then always runs this kernel. Blocks that share one graph are
+`record_kernels` collects the kernel that each block ran. A traced graph does not call Python again, so its
+kernel is recorded at trace time, and the graph then always runs this kernel. Blocks that share one graph are
 recorded once, at the first of them.
 
 Shapes: B rows, S row length, T packed tokens, K segments, N heads, H channels of a head.
@@ -35,7 +35,7 @@ _layer = 0
 
 
 @contextmanager
-def recording(kernels: dict[int, str]) -> Iterator[None]:
+def record_kernels(kernels: dict[int, str]) -> Iterator[None]:
     """Record in `kernels`, by block number, the kernels that run or are traced inside the `with` block."""
     global _notes
     outer, _notes = _notes, kernels
@@ -53,14 +53,14 @@ def enter_layer(number: int) -> None:
 
 
 @torch.compiler.assume_constant_result
-def note_kernel(name: str) -> None:
+def record_kernel(name: str) -> None:
     """Record the attention kernel that the current block runs."""
-    # Nothing is written outside of `recording`, so that an evaluation does not change the record of training.
+    # Nothing is written outside `record_kernels`: an evaluation must not change the record of training.
     if _notes is not NOWHERE:
         _notes[_layer] = name
 
 
-def summarize(kernels: Mapping[int, str]) -> str | None:
+def summarize_kernels(kernels: Mapping[int, str]) -> str | None:
     """Return the kernel of all blocks, or each kernel with its blocks (`sdpa: 3, torch_varlen: 0-2 4-27`).
 
     None if no kernel was recorded.
@@ -69,10 +69,10 @@ def summarize(kernels: Mapping[int, str]) -> str | None:
     if len(names) < 2:
         return names[0] if names else None
     layers = {name: sorted(layer for layer in kernels if kernels[layer] == name) for name in names}
-    return ", ".join(f"{name}: {_ranges(numbers)}" for name, numbers in layers.items())
+    return ", ".join(f"{name}: {_format_ranges(numbers)}" for name, numbers in layers.items())
 
 
-def _ranges(numbers: list[int]) -> str:
+def _format_ranges(numbers: list[int]) -> str:
     """Format ascending numbers as ranges: 0-2 4."""
     starts = [number for number in numbers if number - 1 not in numbers]
     ends = [number for number in numbers if number + 1 not in numbers]
@@ -97,12 +97,12 @@ class RegisteredAttention:
     mask: Tensor | BlockMask | None
     arguments: Mapping[str, Any]
 
-    def in_block(self, block: nn.Module) -> Attend:
+    def for_block(self, block: nn.Module) -> Attend:
         """Return the `attend` of one block; the registered function may read the block's attributes."""
         return partial(self._attend, block)
 
     def _attend(self, block: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        note_kernel(self.name)
+        record_kernel(self.name)
         is_flat = q.dim() == 3
         q, k, v = ((x[None] if is_flat else x).transpose(1, 2) for x in (q, k, v))
         context, _ = ALL_ATTENTION_FUNCTIONS[self.name](
@@ -132,7 +132,7 @@ def padded_attention(mask: Tensor | None) -> Attend:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         # A float mask has to match the queries, which autocast may have halved.
         bias = mask if mask is None or mask.dtype == torch.bool else mask.to(q.dtype)
-        note_kernel("sdpa")
+        record_kernel("sdpa")
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2)
 
@@ -143,7 +143,7 @@ def eager_attention(mask: Tensor | None, probabilities: list[Tensor]) -> Attend:
     """Return an `attend` of plain matrix products that appends its weights [B, N, S, S] to the list."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        note_kernel("eager")
+        record_kernel("eager")
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         scores = (q @ k.transpose(-1, -2)).to(torch.float32) * q.shape[-1] ** -0.5
         weights = _masked_softmax(scores, mask).to(v.dtype)
@@ -202,7 +202,7 @@ def packed_attention(
         kernel = kernel(cu_seqlens, max_seqlen, num_tokens)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        note_kernel(backend)
+        record_kernel(backend)
         if not is_varlen:
             return kernel(q, k, v)
         # These kernels read device memory unchecked: a tensor of the host or of another type would end the
@@ -249,7 +249,7 @@ def segmented_sdpa(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Atte
     return attend
 
 
-def bounds_of(position_ids: Tensor) -> Tensor | None:
+def restarting_bounds(position_ids: Tensor) -> Tensor | None:
     """Return the segment bounds of one row, where its positions [S] restart; None for a single segment.
 
     Synchronizes with the device.
@@ -260,10 +260,10 @@ def bounds_of(position_ids: Tensor) -> Tensor | None:
     return F.pad(F.pad(starts, (1, 0)), (0, 1), value=len(position_ids)).to(torch.int32)
 
 
-def same_segment(position_ids: Tensor) -> Tensor:
+def same_segment_mask(position_ids: Tensor) -> Tensor:
     """Return a mask [1, 1, S, S], True where two tokens share a segment.
 
-    Used in compiled graphs, where `bounds_of` cannot run.
+    Used in compiled graphs, where `restarting_bounds` cannot run.
     """
     segment = F.pad((position_ids.diff() != 1).cumsum(0), (1, 0))
     return (segment[:, None] == segment)[None, None]

@@ -39,14 +39,14 @@ class BackendError(ValueError):
 
 
 @dataclass(frozen=True)
-class Backend:
+class ChosenKernel:
     """A kernel's name, and the reason why it was chosen."""
 
     name: str
     reason: str
 
 
-def this_environment(
+def current_environment(
     device_type: str,
     dtype: torch.dtype,
     head_size: float | None = None,
@@ -62,7 +62,7 @@ def this_environment(
     return Environment(device_type, str(dtype).removeprefix("torch."), head_size, gpus, features)
 
 
-def choose_backend(requested: str, environment: Environment) -> Backend:
+def choose_backend(requested: str, environment: Environment) -> ChosenKernel:
     """Choose the kernel for packed runs; raise `BackendError` if the requested one cannot run.
 
     `flash_attn_varlen` selects the newest FlashAttention that is installed and runs here. `auto` tries the
@@ -80,24 +80,26 @@ def choose_backend(requested: str, environment: Environment) -> Backend:
         except BackendError as error:
             errors.append(error)
         else:
-            return Backend(kernel.name, "; ".join([f"{requested}: supported here", *_messages(errors)]))
+            return ChosenKernel(
+                kernel.name, "; ".join([f"{requested}: supported here", *_error_messages(errors)])
+            )
     if requested != "auto":
-        raise BackendError("; ".join(_messages(errors)), errors[-1].hint)
+        raise BackendError("; ".join(_error_messages(errors)), errors[-1].hint)
     check_kernel(ATTENTION["sdpa"], environment)
-    return Backend("sdpa", "; ".join(["auto: one SDPA call per segment", *_messages(errors)]))
+    return ChosenKernel("sdpa", "; ".join(["auto: one SDPA call per segment", *_error_messages(errors)]))
 
 
-def _messages(errors: list[BackendError]) -> list[str]:
+def _error_messages(errors: list[BackendError]) -> list[str]:
     return [error.message for error in errors]
 
 
 def check_kernel(kernel: AttentionKernel, environment: Environment) -> None:
     """Raise `BackendError` unless the kernel supports device, dtype and head size, and can be imported."""
-    _refuse(kernel, environment)
+    _raise_if_unsupported(kernel, environment)
     import_kernel(kernel)
 
 
-def _refuse(kernel: Kernel, environment: Environment) -> None:
+def _raise_if_unsupported(kernel: Kernel, environment: Environment) -> None:
     obstacle = kernel.obstacle(environment)
     if obstacle is not None:
         raise BackendError(*obstacle)
@@ -144,7 +146,7 @@ def load_attention(name: str) -> bool:
 
 def check_tensors(name: str, device_type: str, dtype: torch.dtype) -> None:
     """Raise `BackendError` if the kernel does not support tensors of this device and dtype."""
-    _refuse(ATTENTION[name], this_environment(device_type, dtype))
+    _raise_if_unsupported(ATTENTION[name], current_environment(device_type, dtype))
 
 
 class LigerFunctions(NamedTuple):
@@ -169,5 +171,5 @@ def load_liger() -> LigerFunctions:
 
 def check_liger(device_type: str, dtype: torch.dtype) -> None:
     """Raise `BackendError` unless liger's norm and activation run on this device."""
-    _refuse(BLOCKS["liger"], this_environment(device_type, dtype))
+    _raise_if_unsupported(BLOCKS["liger"], current_environment(device_type, dtype))
     load_liger()

@@ -85,17 +85,17 @@ class NeoBERTConfig(PretrainedConfig):
         self.rope_theta = rope_theta
         self.rms_norm = rms_norm
         self.norm_eps = norm_eps
-        self.hidden_act = _one_of("hidden_act", hidden_act.lower(), ACTIVATIONS)
+        self.hidden_act = _check_choice("hidden_act", hidden_act.lower(), ACTIVATIONS)
         self.hidden_dropout_prob = hidden_dropout_prob
         self.embedding_multiplier = embedding_multiplier
-        self.init = _one_of("init", init, INITS)
+        self.init = _check_choice("init", init, INITS)
         self.embedding_init_range = embedding_init_range
         self.decoder_init_range = decoder_init_range
         self.classifier_init_range = classifier_init_range
         self.classifier_dropout = classifier_dropout
-        self.pooling = _one_of("pooling", pooling, POOLINGS)
-        self.attn_backend = _one_of("attn_backend", attn_backend, ATTENTION_BACKENDS)
-        self.kernel_backend = _one_of("kernel_backend", kernel_backend, KERNEL_BACKENDS)
+        self.pooling = _check_choice("pooling", pooling, POOLINGS)
+        self.attn_backend = _check_choice("attn_backend", attn_backend, ATTENTION_BACKENDS)
+        self.kernel_backend = _check_choice("kernel_backend", kernel_backend, KERNEL_BACKENDS)
         self.dim_head = _head_dim(hidden_size, num_attention_heads, rope, dim_head)
         super().__init__(**kwargs)
         self.pad_token_id = pad_token_id
@@ -135,7 +135,7 @@ class NeoBERTConfig(PretrainedConfig):
         return 8 * -(-(2 * int(self.intermediate_size) // 3) // 8)
 
 
-def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
     return value

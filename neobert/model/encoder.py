@@ -17,7 +17,6 @@ from transformers.utils import can_return_tuple
 from .attention import (
     Attend,
     RegisteredAttention,
-    bounds_of,
     eager_attention,
     enter_layer,
     normalize_mask,
@@ -25,12 +24,13 @@ from .attention import (
     padded_attention,
     positions_in_segments,
     registered_mask,
-    same_segment,
+    restarting_bounds,
+    same_segment_mask,
 )
-from .backends import choose_backend, this_environment
+from .backends import choose_backend, current_environment
 from .configuration_neobert import NeoBERTConfig
 from .kernel_table import ATTENTION
-from .layers import EncoderBlock, build_norm, rotation_at
+from .layers import EncoderBlock, build_norm, compute_rotation
 from .pretrained import NeoBERTPreTrainedModel
 
 OWN_ATTENTION = (None, "eager", "sdpa")
@@ -99,22 +99,22 @@ class NeoBERT(NeoBERTPreTrainedModel):
         Raises `ValueError` for rows or segments of more than max_position_embeddings tokens.
         """
         x = self._embed(input_ids, inputs_embeds)
-        keeps_states = _given(output_hidden_states, self.config.output_hidden_states)
+        keeps_states = _value_or_default(output_hidden_states, self.config.output_hidden_states)
         probabilities: list[Tensor] | None = (
-            [] if _given(output_attentions, self.config.output_attentions) else None
+            [] if _value_or_default(output_attentions, self.config.output_attentions) else None
         )
         if cu_seqlens is None and "cu_seq_lens_q" in kwargs:
             cu_seqlens, max_seqlen = kwargs["cu_seq_lens_q"], kwargs.get("max_length_q")
             if max_seqlen is not None:
                 self._check_length(max_seqlen)
-        is_plain = cu_seqlens is None and attention_mask is None and not self._is_served
+        is_plain = cu_seqlens is None and attention_mask is None and not self._is_serving_engine
         if is_plain and position_ids is not None and len(x) == 1:
-            cu_seqlens, attention_mask = _segments_of(position_ids)
+            cu_seqlens, attention_mask = _row_segments(position_ids)
         if cu_seqlens is None:
-            attend = self._attend_rows(x, attention_mask, probabilities, position_ids, kwargs)
+            attend = self._build_row_attend(x, attention_mask, probabilities, position_ids, kwargs)
             states = self.run_blocks(x, position_ids, attend, keeps_states)
         else:
-            _refuse_in_packed(attention_mask, probabilities)
+            _refuse_packed_arguments(attention_mask, probabilities)
             states = self._run_packed(x, position_ids, cu_seqlens, max_seqlen, keeps_states, kwargs)
         return BaseModelOutput(
             last_hidden_state=states[-1],
@@ -130,17 +130,19 @@ class NeoBERT(NeoBERTPreTrainedModel):
         return x if factor == 1.0 else x * factor
 
     @property
-    def _registered(self) -> str | None:
+    def _registered_attention(self) -> str | None:
         """Name of the attention function registered in transformers; None if this model's own kernels run."""
         name = self.config._attn_implementation
         return None if name in OWN_ATTENTION else str(name)
 
     @property
-    def _is_served(self) -> bool:
+    def _is_serving_engine(self) -> bool:
         """Return whether a serving engine's attention runs, which separates the texts of a single row."""
-        return self._registered is not None and not self._registered.startswith(("flash", "flex", "kernels-"))
+        return self._registered_attention is not None and not self._registered_attention.startswith(
+            ("flash", "flex", "kernels-")
+        )
 
-    def _attend_rows(
+    def _build_row_attend(
         self,
         x: Tensor,
         attention_mask: Tensor | None,
@@ -151,11 +153,11 @@ class NeoBERT(NeoBERTPreTrainedModel):
         if x.dim() != 3:
             raise ValueError("a flat run of tokens needs cu_seqlens; padded rows have the shape [B, S]")
         # A graph for export has rows of any length, and a served row many texts.
-        if not (torch.compiler.is_exporting() or self._is_served):
+        if not (torch.compiler.is_exporting() or self._is_serving_engine):
             self._check_length(x.shape[-2])
         if probabilities is not None:
             return eager_attention(normalize_mask(attention_mask), probabilities)
-        if (name := self._registered) is None:
+        if (name := self._registered_attention) is None:
             return padded_attention(normalize_mask(attention_mask))
         mask = registered_mask(name, attention_mask, x.dtype)
         return RegisteredAttention(name, mask, {**kwargs, "position_ids": position_ids})
@@ -186,29 +188,29 @@ class NeoBERT(NeoBERTPreTrainedModel):
             # This waits for the device; the trainer knows the bound on the host and passes it.
             max_seqlen = int(cu_seqlens.diff().max())
             self._check_length(max_seqlen)
-        attend = self._attend_packed(x, cu_seqlens, int(max_seqlen), kwargs)
+        attend = self._build_packed_attend(x, cu_seqlens, int(max_seqlen), kwargs)
         states = self.run_blocks(x, position_ids.flatten(), attend, keeps)
         return [state[None] for state in states] if is_row else states
 
-    def _attend_packed(
+    def _build_packed_attend(
         self, x: Tensor, cu_seqlens: Tensor, max_seqlen: int, kwargs: Mapping[str, Any]
     ) -> Attend | RegisteredAttention:
-        name = self._registered
+        name = self._registered_attention
         if name is None or name == "flex_attention":  # whose registered function knows no segments
-            backend = self._backend(x) if name is None else "flex"
+            backend = self._choose_packed_kernel(x) if name is None else "flex"
             return packed_attention(backend, cu_seqlens, max_seqlen, x.shape[0])
         cu_seqlens = cu_seqlens.to(torch.int32)
         bounds = dict(zip(PACKED, (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen), strict=True))
         return RegisteredAttention(name, None, {**kwargs, **bounds})
 
-    def _backend(self, x: Tensor) -> str:
+    def _choose_packed_kernel(self, x: Tensor) -> str:
         """Return the kernel for packed runs; `auto` and `flash_attn_varlen` are resolved for this device."""
         requested = str(self.config.attn_backend)
         if requested in ATTENTION:
             return requested
         device = x.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-        return choose_backend(requested, this_environment(device, dtype, self.config.dim_head)).name
+        return choose_backend(requested, current_environment(device, dtype, self.config.dim_head)).name
 
     def run_blocks(
         self, x: Tensor, position_ids: Tensor | None, attend: Attend | RegisteredAttention, keeps: bool
@@ -221,7 +223,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
             position_ids = torch.arange(x.shape[-2], device=x.device)
         rotation = None
         if self.positional_embedding is None:
-            rotation = rotation_at(position_ids, self.config.dim_head, self.config.rope_theta)
+            rotation = compute_rotation(position_ids, self.config.dim_head, self.config.rope_theta)
         else:
             x = x + self.positional_embedding(position_ids)
         states = []
@@ -230,7 +232,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
                 states.append(x)
             enter_layer(number)
             x = block(
-                x, rotation, attend.in_block(block) if isinstance(attend, RegisteredAttention) else attend
+                x, rotation, attend.for_block(block) if isinstance(attend, RegisteredAttention) else attend
             )
         return [*states, self.layer_norm(x)]
 
@@ -246,22 +248,22 @@ class NeoBERT(NeoBERTPreTrainedModel):
             )
 
 
-def _given(value: bool | None, default: bool | None) -> bool:
+def _value_or_default(value: bool | None, default: bool | None) -> bool:
     return bool(default if value is None else value)
 
 
-def _segments_of(position_ids: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def _row_segments(position_ids: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """Return (segment bounds, None) of one row, or in a compiled graph (None, mask).
 
     A compiled graph cannot contain the bounds, since their number depends on the data.
     """
     positions = position_ids.flatten()
     if torch.compiler.is_compiling():
-        return None, same_segment(positions)
-    return bounds_of(positions), None
+        return None, same_segment_mask(positions)
+    return restarting_bounds(positions), None
 
 
-def _refuse_in_packed(attention_mask: Tensor | None, probabilities: list[Tensor] | None) -> None:
+def _refuse_packed_arguments(attention_mask: Tensor | None, probabilities: list[Tensor] | None) -> None:
     """Raise ValueError for arguments that packed input would ignore or misuse."""
     if attention_mask is not None:
         raise ValueError("attention_mask is not supported for packed input: cu_seqlens isolates the segments")

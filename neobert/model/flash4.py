@@ -17,7 +17,7 @@ INTERFACE = (
 
 
 @torch.library.custom_op("neobert::flash4_varlen", mutates_args=())
-def _attention(
+def _flash4_forward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -28,7 +28,7 @@ def _attention(
     scale: float | None,
 ) -> tuple[Tensor, Tensor]:
     out, lse = torch.empty(q.shape, dtype=q.dtype, device=q.device), _new_lse(q)
-    options = _options(cu_seqlens, max_seqlen, earlier, later, scale)
+    options = _kernel_options(cu_seqlens, max_seqlen, earlier, later, scale)
     import_module(INTERFACE)._flash_attn_fwd(q, k, v, return_lse=True, out=out, lse=lse, **options)
     return out, lse
 
@@ -37,7 +37,7 @@ def _new_lse(q: Tensor) -> Tensor:
     return q.new_empty(q.shape[1], q.shape[0], dtype=torch.float32)
 
 
-def _options(
+def _kernel_options(
     cu_seqlens: Tensor, max_seqlen: int, earlier: int, later: int, scale: float | None
 ) -> dict[str, Any]:
     return {
@@ -54,13 +54,13 @@ def _options(
     }
 
 
-@_attention.register_fake
-def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+@_flash4_forward.register_fake
+def _flash4_forward_fake(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return torch.empty(q.shape, dtype=q.dtype, device=q.device), _new_lse(q)
 
 
 @torch.library.custom_op("neobert::flash4_varlen_backward", mutates_args=())
-def _gradient(
+def _flash4_backward(
     grad: Tensor,
     q: Tensor,
     k: Tensor,
@@ -75,7 +75,7 @@ def _gradient(
 ) -> tuple[Tensor, Tensor, Tensor]:
     # The kernel writes into tensors that it is given, so that the operator allocates what its fake promises.
     dq, dk, dv = _new_gradients(q, k, v)
-    options = _options(cu_seqlens, max_seqlen, earlier, later, scale)
+    options = _kernel_options(cu_seqlens, max_seqlen, earlier, later, scale)
     import_module(INTERFACE)._flash_attn_bwd(
         q, k, v, out, grad.contiguous(), lse, dq=dq, dk=dk, dv=dv, **options
     )
@@ -87,23 +87,25 @@ def _new_gradients(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
-@_gradient.register_fake
-def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ARG001
+@_flash4_backward.register_fake
+def _flash4_backward_fake(
+    _grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any
+) -> tuple[Tensor, Tensor, Tensor]:
     return _new_gradients(q, k, v)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, cu_seqlens, *ctx.options = inputs
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(q, k, v, *output, cu_seqlens)
 
 
-def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    return *_gradient(grad, *ctx.saved_tensors, *ctx.options), None, None, None, None, None
+def _compute_gradients(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    return *_flash4_backward(grad, *ctx.saved_tensors, *ctx.options), None, None, None, None, None
 
 
-_attention.register_autograd(_differentiate, setup_context=_save)
+_flash4_forward.register_autograd(_compute_gradients, setup_context=_save_for_backward)
 
 
 def flash4_varlen(
@@ -125,4 +127,4 @@ def flash4_varlen(
     that a token attends to, -1 for all; `softmax_scale` None is H ** -0.5.
     """
     earlier, later = window_size
-    return _attention(q, k, v, cu_seqlens, max_seqlen, earlier, 0 if causal else later, softmax_scale)[0]
+    return _flash4_forward(q, k, v, cu_seqlens, max_seqlen, earlier, 0 if causal else later, softmax_scale)[0]

@@ -82,7 +82,7 @@ def document_tiles(cu_seqlens: Tensor, num_tokens: int) -> tuple[Tensor, Tensor,
 
 
 @document_tiles.register_fake
-def _shapes_of_tiles(cu_seqlens: Tensor, num_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+def _document_tiles_fake(cu_seqlens: Tensor, num_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
     num_tiles = -(-num_tokens // TILE)
     return (
         cu_seqlens.new_empty(num_tokens, dtype=torch.int64),
@@ -102,13 +102,13 @@ def flex_in_documents(
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         # flex_attention takes [batch, heads, tokens, channels]: views, nothing is copied.
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-        context: Tensor = _program()(q, k, v, block_mask=mask)
+        context: Tensor = _flex_program()(q, k, v, block_mask=mask)
         return context[0].transpose(0, 1)
 
     return attend
 
 
-def _program() -> Callable[..., Any]:
+def _flex_program() -> Callable[..., Any]:
     """Return flex_attention itself while compiling, else its compiled form: in eager mode it is dense."""
     global _compiled
     if torch.compiler.is_compiling():

@@ -78,15 +78,15 @@ def token_loss(logits: Tensor, labels: Tensor, num_items: Tensor | int | None) -
     """
     labels = labels.flatten()
     total = F.cross_entropy(logits.flatten(0, -2).to(torch.float32), labels, reduction="sum")
-    return share(total, (labels != -100).sum() if num_items is None else num_items)
+    return mean_over_items(total, (labels != -100).sum() if num_items is None else num_items)
 
 
-def share(total: Tensor, num_items: Tensor | int) -> Tensor:
+def mean_over_items(total: Tensor, num_items: Tensor | int) -> Tensor:
     """Divide a sum over labels by the number of labels in the step; zero without labels."""
     return total / torch.as_tensor(num_items, device=total.device).clamp(min=1)
 
 
-def problem_of(labels: Tensor, num_labels: int) -> str:
+def infer_problem_type(labels: Tensor, num_labels: int) -> str:
     """Return the problem type by the name that transformers pipelines expect."""
     if num_labels == 1:
         return "regression"
@@ -106,7 +106,7 @@ def classification_loss(
     else:
         elementwise = F.mse_loss if problem == "regression" else F.binary_cross_entropy_with_logits
         loss = elementwise(logits, labels.to(torch.float32).reshape(logits.shape), reduction=reduction)
-    return loss if num_items is None else share(loss, num_items)
+    return loss if num_items is None else mean_over_items(loss, num_items)
 
 
 def span_loss(start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor) -> Tensor:
@@ -116,9 +116,9 @@ def span_loss(start: Tensor, end: Tensor, start_positions: Tensor, end_positions
     """
     length = start.shape[1]
 
-    def one_end(logits: Tensor, positions: Tensor) -> Tensor:
+    def end_loss(logits: Tensor, positions: Tensor) -> Tensor:
         positions = positions.flatten()
         is_inside = (positions >= 0) & (positions < length)
         return token_loss(logits, torch.where(is_inside, positions, -100), None)
 
-    return (one_end(start, start_positions) + one_end(end, end_positions)) / 2
+    return (end_loss(start, start_positions) + end_loss(end, end_positions)) / 2

@@ -20,13 +20,13 @@ from transformers.modeling_outputs import (
 from transformers.utils import can_return_tuple
 
 # Older transformers copy the files that are named here, and not those that these import in turn.
-from .attention import bounds_of
+from .attention import restarting_bounds
 from .backends import choose_backend  # noqa: F401
 from .configuration_neobert import NeoBERTConfig
 from .encoder import NeoBERT
 from .flash4 import flash4_varlen  # noqa: F401
 from .flex import flex_in_documents  # noqa: F401
-from .heads import classification_loss, pool, problem_of, span_loss, token_loss
+from .heads import classification_loss, infer_problem_type, pool, span_loss, token_loss
 from .kernel_table import ATTENTION  # noqa: F401
 from .layers import EncoderBlock  # noqa: F401
 from .pretrained import NeoBERTPreTrainedModel
@@ -134,7 +134,7 @@ class _PooledModel(_TaskModel):
         self.classifier = nn.Linear(config.hidden_size, num_scores)
         self.post_init()
 
-    def pooled(self, hidden: Tensor, attention_mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
+    def pool_output(self, hidden: Tensor, attention_mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
         """Pool the encoder's output to one vector [N, D] per row, or per segment of a packed run."""
         return pool(hidden, attention_mask, self.config.pooling, cu_seqlens)
 
@@ -176,10 +176,10 @@ class NeoBERTForSequenceClassification(_PooledModel):
         )
         bounds = kwargs.get("cu_seqlens", kwargs.get("cu_seq_lens_q"))
         if bounds is None and attention_mask is None and position_ids is not None:
-            bounds = _restarts(position_ids)
-        logits = self.classify(self.pooled(encoded.last_hidden_state, attention_mask, bounds))
+            bounds = _restart_bounds(position_ids)
+        logits = self.classify(self.pool_output(encoded.last_hidden_state, attention_mask, bounds))
         if labels is not None and self.config.problem_type is None:
-            self.config.problem_type = problem_of(labels, self.num_labels)
+            self.config.problem_type = infer_problem_type(labels, self.num_labels)
         loss = None
         if labels is not None:
             loss = classification_loss(logits, labels, self.config.problem_type, num_items_in_batch)
@@ -191,7 +191,7 @@ class NeoBERTForSequenceClassification(_PooledModel):
         )
 
 
-def _restarts(position_ids: Tensor) -> Tensor | None:
+def _restart_bounds(position_ids: Tensor) -> Tensor | None:
     """Return the segment bounds of a single row whose positions restart.
 
     None for one text, or for several rows. Raises `ValueError` in a compiled graph.
@@ -204,7 +204,7 @@ def _restarts(position_ids: Tensor) -> Tensor | None:
             "a compiled classifier cannot count the texts of position_ids: "
             "pass cu_seq_lens_q for packed texts, or an attention_mask for one text"
         )
-    return bounds_of(position_ids.flatten())
+    return restarting_bounds(position_ids.flatten())
 
 
 class NeoBERTForMultipleChoice(_PooledModel):
@@ -228,7 +228,9 @@ class NeoBERTForMultipleChoice(_PooledModel):
         """
         mask = None if attention_mask is None else attention_mask.flatten(0, 1)
         encoded = self.model(input_ids.flatten(0, 1), mask, return_dict=True, **kwargs)
-        logits = self.classify(self.pooled(encoded.last_hidden_state, mask, None)).view(input_ids.shape[:2])
+        logits = self.classify(self.pool_output(encoded.last_hidden_state, mask, None)).view(
+            input_ids.shape[:2]
+        )
         return MultipleChoiceModelOutput(
             loss=None if labels is None else token_loss(logits, labels, num_items_in_batch),
             logits=logits,

@@ -57,11 +57,11 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Initialize linear layers and embeddings randomly, biases and the padding row to 0, norms to 1."""
         if isinstance(module, nn.Linear):
-            self._draw(module, self.config.decoder_init_range)
+            self._draw_weight(module, self.config.decoder_init_range)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
-            self._draw(module, self.config.embedding_init_range)
+            self._draw_weight(module, self.config.embedding_init_range)
             if module.padding_idx is not None and not _is_loaded(module.weight):
                 module.weight[module.padding_idx].zero_()
         elif isinstance(weight := getattr(module, "weight", None), nn.Parameter):
@@ -69,7 +69,7 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
             if isinstance(bias := getattr(module, "bias", None), nn.Parameter):
                 nn.init.zeros_(bias)
 
-    def _draw(self, module: nn.Linear | nn.Embedding, published_range: float) -> None:
+    def _draw_weight(self, module: nn.Linear | nn.Embedding, published_range: float) -> None:
         if self.config.init == "published":
             nn.init.uniform_(module.weight, -published_range, published_range)
             return

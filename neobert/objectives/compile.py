@@ -10,7 +10,7 @@ from neobert.families.backbone import Backbone
 from neobert.kernel_table import ATTENTION
 from neobert.objectives.objective import Objective
 from neobert.objectives.tokens import TokenObjective
-from neobert.precision.libraries import conversion_of
+from neobert.precision.libraries import enabled_conversion
 
 MAX_GRAPHS = 32
 """Graphs of the function of a block: kinds of blocks (three with a recipe, which leaves out the first and the
@@ -35,7 +35,7 @@ def compile_objective(config: RunConfig, objective: Objective, *, num_ranks: int
         backend = trainer.torch_compile_backend
         if tokens is None or not config.datacollator.pack_sequences:
             compile_encoder(objective.backbone, backend, is_alone=is_alone)
-        elif is_alone and conversion_of(config) is None:
+        elif is_alone and enabled_conversion(config) is None:
             tokens.compile_loss(backend, cuda_graphs=trainer.cuda_graphs)
         else:
             torch._dynamo.config.recompile_limit = MAX_GRAPHS

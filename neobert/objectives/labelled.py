@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from neobert.data.batches.targets import IGNORED
 from neobert.families.backbone import Backbone
-from neobert.model.attention import recording
+from neobert.model.attention import record_kernels
 from neobert.model.heads import pool
 from neobert.objectives.objective import Objective
 
@@ -39,7 +39,7 @@ class LabelledObjective(Objective):
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:  # noqa: ARG002
         """Return the summed loss of a microbatch, fp32; ignored labels are -100 or NaN."""
-        with recording(self.attention_ran):
+        with record_kernels(self.attention_ran):
             return self.score(labels, inputs).loss_sum
 
     @torch.no_grad()

@@ -19,12 +19,12 @@ from neobert.families.backbone import Backbone
 from neobert.kernels import flash4
 from neobert.kernels.attention import BLOCK, attention_tiles, rotary_attention, rotary_table
 from neobert.kernels.feed_forward import feed_forward
-from neobert.kernels.fused_block import Weights, encoder_block
+from neobert.kernels.fused_block import BlockWeights, encoder_block
 from neobert.kernels.linear import linear
 from neobert.kernels.pointwise import add_rms_norm, rms_norm
 from neobert.kernels.products import row_rstd
 from neobert.kernels.vocabulary import linear_cross_entropy
-from neobert.model.attention import enter_layer, note_kernel
+from neobert.model.attention import enter_layer, record_kernel
 from neobert.model.layers import EncoderBlock, SwiGLU
 from neobert.objectives.objective import ModuleWork
 from neobert.objectives.step_kernels import StepKernels
@@ -87,7 +87,7 @@ class KernelObjective(TokenObjective):
             )
             for number, step in enumerate(self._steps):
                 enter_layer(number)
-                note_kernel(self.attention)
+                record_kernel(self.attention)
                 stream = step(stream, rotary, segments, longest, heads, eps)
             return self.blocks.finish(stream)
 
@@ -192,11 +192,11 @@ BLOCK_STEPS = {
 """Implementations by their name in `neobert.kernel_table.BLOCKS`."""
 
 
-def block_weights(block: EncoderBlock) -> Weights:
+def block_weights(block: EncoderBlock) -> BlockWeights:
     """Return a block's parameters in the kernels' format."""
     ffn = block.ffn
     assert isinstance(ffn, SwiGLU)
-    return Weights(
+    return BlockWeights(
         block.attention_norm.weight,
         block.qkv.weight,
         block.wo.weight,

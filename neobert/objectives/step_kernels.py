@@ -12,16 +12,16 @@ import torch
 
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
-from neobert.families.neobert.spec import section_of
+from neobert.families.neobert.spec import model_section
 from neobert.families.table import longest_row, requested_kernels
 from neobert.kernel_table import BLOCKS, OWN_KERNELS, AttentionKernel, Package, block_attention
 from neobert.model.backends import (
-    Backend,
     BackendError,
+    ChosenKernel,
     check_liger,
     choose_backend,
+    current_environment,
     import_kernel,
-    this_environment,
 )
 from neobert.plan.kernels import block_obstacle
 
@@ -69,7 +69,7 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
             raise _backend_config_error(error, "model.kernel_backend")
         reasons.append(error.message)
     modules = resolve_modules(requested, device_type, dtype, is_compiled=config.trainer.torch_compile)
-    attention = packed if config.datacollator.pack_sequences else Backend("sdpa", "padded rows")
+    attention = packed if config.datacollator.pack_sequences else ChosenKernel("sdpa", "padded rows")
     reason = "; ".join([f"kernels {modules.reason}", *reasons, f"attention {attention.reason}"])
     return StepKernels(modules.name, attention.name, packed.name, reason)
 
@@ -85,34 +85,38 @@ def set_torch_kernels(config: RunConfig, device_type: str) -> None:
         torch.use_deterministic_algorithms(True)
 
 
-def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) -> Backend:
+def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) -> ChosenKernel:
     """Choose the attention kernel of the model's own modules for packed rows."""
-    model = section_of(config)
-    environment = this_environment(device_type, dtype, model.hidden_size // model.num_attention_heads)
+    model = model_section(config)
+    environment = current_environment(device_type, dtype, model.hidden_size // model.num_attention_heads)
     try:
         return choose_backend(model.attn_backend, environment)
     except BackendError as error:
         raise _backend_config_error(error, "model.attn_backend") from error
 
 
-def resolve_modules(requested: str, device_type: str, dtype: torch.dtype, *, is_compiled: bool) -> Backend:
+def resolve_modules(
+    requested: str, device_type: str, dtype: torch.dtype, *, is_compiled: bool
+) -> ChosenKernel:
     """Choose the norm and activation kernels of the model's own modules, liger or torch.
 
     With torch.compile, auto does not select liger: on an H200 a compiled step took 142 ms with liger, 124 ms
     without.
     """
     if requested == "torch":
-        return Backend("torch", "as configured")
+        return ChosenKernel("torch", "as configured")
     if requested == "auto" and is_compiled and not BLOCKS["liger"].compiles:
-        return Backend("torch", "auto: torch.compile fuses norms and activations, which liger would prevent")
+        return ChosenKernel(
+            "torch", "auto: torch.compile fuses norms and activations, which liger would prevent"
+        )
     try:
         check_liger(device_type, dtype)
     except BackendError as error:
         if requested == "liger":
             raise _backend_config_error(error, "model.kernel_backend") from error
-        return Backend("torch", f"auto: {error.message}")
+        return ChosenKernel("torch", f"auto: {error.message}")
     chosen = "as configured" if requested == "liger" else "auto"
-    return Backend("liger", f"{chosen}: liger is installed and supports {device_type}")
+    return ChosenKernel("liger", f"{chosen}: liger is installed and supports {device_type}")
 
 
 def _backend_config_error(error: BackendError, key: str) -> ProjectError:
@@ -125,20 +129,20 @@ def _replaced_block_kernels(name: str, config: RunConfig, model_attention: str, 
     return StepKernels(name, attention.name, model_attention, f"{reason}; {why}")
 
 
-def choose_block_attention(row_length: int) -> Backend:
+def choose_block_attention(row_length: int) -> ChosenKernel:
     """Choose the attention kernel for triton or fused blocks and rows of `row_length` tokens."""
     reasons = [f"rows of {row_length} tokens"]
     for kernel in block_attention(row_length):
         error = block_attention_error(kernel)
         if error is None:
-            return Backend(kernel.name, "; ".join(reasons))
+            return ChosenKernel(kernel.name, "; ".join(reasons))
         reasons.append(error.message)
     raise AssertionError("no attention kernel runs in the chosen blocks")
 
 
 def block_attention_error(kernel: AttentionKernel) -> BackendError | None:
     """Return the error that prevents an attention kernel in triton or fused blocks, or None."""
-    environment = this_environment("cuda", torch.bfloat16, BLOCKS[OWN_KERNELS[0]].largest_head)
+    environment = current_environment("cuda", torch.bfloat16, BLOCKS[OWN_KERNELS[0]].largest_head)
     obstacle = kernel.obstacle(environment, _is_missing)
     if obstacle is not None:
         return BackendError(*obstacle)
@@ -153,7 +157,7 @@ def block_attention_error(kernel: AttentionKernel) -> BackendError | None:
 
 def block_error(name: str, config: RunConfig, device_type: str, dtype: torch.dtype) -> BackendError | None:
     """Return the error that prevents the block kernels `name` (triton, fused) for this config, or None."""
-    obstacle = block_obstacle(BLOCKS[name], config, this_environment(device_type, dtype), _is_missing)
+    obstacle = block_obstacle(BLOCKS[name], config, current_environment(device_type, dtype), _is_missing)
     return None if obstacle is None else BackendError(*obstacle)
 
 

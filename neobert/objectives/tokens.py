@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from neobert.data.batches.targets import IGNORED
 from neobert.families.backbone import Backbone
 from neobert.kernels.vocabulary import embedding, linear_cross_entropy
-from neobert.model.attention import recording
+from neobert.model.attention import record_kernels
 from neobert.objectives.objective import ModuleWork, Objective, compile_static, num_decoder_rows
 from neobert.plan.memory import rows_per_chunk
 from neobert.tasks.metric import RANGES
@@ -124,7 +124,7 @@ class TokenObjective(Objective):
             inputs: arguments of the encoder, packed or padded.
         """
         num_rows = num_decoder_rows(num_targets, self.capacity, labels.numel())
-        with recording(self.attention_ran):
+        with record_kernels(self.attention_ran):
             return self._loss(num_rows, labels, inputs)
 
     @torch.no_grad()

@@ -24,7 +24,7 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     Vectors (norms, biases) and embeddings, including a tied decoder, have no weight decay. Empty groups are
     left out.
     """
-    spared = {id(parameter) for parameter in _embeddings(model)}
+    spared = {id(parameter) for parameter in _embedding_weights(model)}
     decayed: list[nn.Parameter] = []
     kept: list[nn.Parameter] = []
     for parameter in model.parameters():
@@ -35,5 +35,5 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     return [group for group in groups if group["params"]]
 
 
-def _embeddings(model: nn.Module) -> list[torch.Tensor]:
+def _embedding_weights(model: nn.Module) -> list[torch.Tensor]:
     return [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]

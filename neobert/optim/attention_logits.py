@@ -18,7 +18,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from neobert.model import NeoBERT
-from neobert.model.layers import EncoderBlock, rotation_at
+from neobert.model.layers import EncoderBlock, compute_rotation
 from neobert.parallel import full_tensor
 
 Span = tuple[int, int]
@@ -54,10 +54,10 @@ class LogitMeter:
         x = x * config.embedding_multiplier
         rotation = None
         if encoder.positional_embedding is None:
-            rotation = rotation_at(inputs["position_ids"], config.dim_head, config.rope_theta)
+            rotation = compute_rotation(inputs["position_ids"], config.dim_head, config.rope_theta)
         else:
             x = x + F.embedding(inputs["position_ids"], full_tensor(encoder.positional_embedding.weight))
-        chunks = chunks_of(documents_of(inputs, config.pad_token_id), self._chunk_size, x.device)
+        chunks = group_into_chunks(document_spans(inputs, config.pad_token_id), self._chunk_size, x.device)
         highest = []
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -68,12 +68,12 @@ class LogitMeter:
             return context.view_as(q)
 
         for block in encoder.transformer_encoder:
-            x = functional_call(self._template, whole_weights(block), (x, rotation, attend))
+            x = functional_call(self._template, gather_weights(block), (x, rotation, attend))
         return torch.stack(highest)
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class DocumentChunk:
     """Consecutive documents whose logits are computed together, or one document longer than a chunk.
 
     Attributes:
@@ -87,7 +87,9 @@ class Chunk:
     is_same: Tensor | None
 
 
-def chunks_of(documents: Sequence[Span], chunk_size: int, device: torch.device) -> list[Chunk]:
+def group_into_chunks(
+    documents: Sequence[Span], chunk_size: int, device: torch.device
+) -> list[DocumentChunk]:
     """Group documents, given as (first token, end) in order, into chunks of at most `chunk_size` tokens."""
     groups: list[list[Span]] = []
     for span in documents:
@@ -95,22 +97,22 @@ def chunks_of(documents: Sequence[Span], chunk_size: int, device: torch.device) 
             groups[-1].append(span)
         else:
             groups.append([span])
-    return [_chunk(group, device) for group in groups]
+    return [_build_chunk(group, device) for group in groups]
 
 
-def _chunk(documents: Sequence[Span], device: torch.device) -> Chunk:
+def _build_chunk(documents: Sequence[Span], device: torch.device) -> DocumentChunk:
     start, end = documents[0][0], documents[-1][1]
     if len(documents) == 1:
-        return Chunk(start, end, None)
+        return DocumentChunk(start, end, None)
     owner = torch.full((end - start,), -1)
     for index, (first, last) in enumerate(documents):
         owner[first - start : last - start] = index
     owner = owner.to(device)
-    return Chunk(start, end, (owner[:, None] == owner) & (owner >= 0))  # gaps belong to no document
+    return DocumentChunk(start, end, (owner[:, None] == owner) & (owner >= 0))  # gaps belong to no document
 
 
 def attend_and_measure(
-    q: Tensor, k: Tensor, v: Tensor, chunks: Sequence[Chunk], chunk_size: int
+    q: Tensor, k: Tensor, v: Tensor, chunks: Sequence[DocumentChunk], chunk_size: int
 ) -> tuple[Tensor, Tensor]:
     """Compute attention within documents; return the context [T, N, H] and max(q k) / sqrt(H) per head [N].
 
@@ -119,7 +121,7 @@ def attend_and_measure(
     Args:
         q, k: queries and keys after rotary embedding [T, N, H].
         v: values [T, N, H].
-        chunks: documents, grouped by `chunks_of`.
+        chunks: documents, grouped by `group_into_chunks`.
         chunk_size: maximum number of queries at a time.
     """
     context = torch.zeros_like(q)
@@ -131,7 +133,7 @@ def attend_and_measure(
             last = min(first + chunk_size, chunk.end)
             queries = q[:, first:last]
             highest = torch.maximum(highest, _largest_logits(queries, keys, chunk.is_same))
-            context[first:last] = _attend(queries, keys, values, chunk.is_same).transpose(0, 1)
+            context[first:last] = _masked_attention(queries, keys, values, chunk.is_same).transpose(0, 1)
     return context, highest
 
 
@@ -143,7 +145,7 @@ def _largest_logits(q: Tensor, k: Tensor, is_same: Tensor | None) -> Tensor:
     return logits.amax((1, 2))
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, is_same: Tensor | None) -> Tensor:
+def _masked_attention(q: Tensor, k: Tensor, v: Tensor, is_same: Tensor | None) -> Tensor:
     """Compute attention under a mask; a query that may attend to nothing gets zeros.
 
     cuDNN is not used, because it builds a plan for every length.
@@ -152,12 +154,12 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, is_same: Tensor | None) -> Tensor:
         return F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=is_same, scale=1.0)[0]
 
 
-def whole_weights(module: nn.Module) -> dict[str, Tensor]:
+def gather_weights(module: nn.Module) -> dict[str, Tensor]:
     """Return a module's parameters by name, gathered if they are sharded. All ranks must call it."""
     return {name: full_tensor(each) for name, each in module.named_parameters()}
 
 
-def documents_of(inputs: dict[str, Any], pad_id: int | None) -> list[Span]:
+def document_spans(inputs: dict[str, Any], pad_id: int | None) -> list[Span]:
     """Return (first token, end) of each document in the flattened tokens; rows of `pad_id` are left out."""
     ids, bounds = inputs["input_ids"], inputs["cu_seqlens"]
     if bounds is None:

@@ -8,7 +8,7 @@ from torch import nn
 from neobert.config.schema import OptimizerConfig
 from neobert.optim.adamw import decay_groups
 from neobert.optim.guarded import Group, GuardedOptimizer
-from neobert.parallel import gradients_of, own_part
+from neobert.parallel import list_gradients, local_shard
 
 
 class Lion(GuardedOptimizer):
@@ -19,9 +19,9 @@ class Lion(GuardedOptimizer):
 
     def update(self, group: Group, parameters: list[nn.Parameter]) -> None:
         """Update the parameters of a group and their momenta."""
-        weights = [own_part(each) for each in parameters]
-        momenta = [own_part(self.momentum(each, "exp_avg")) for each in parameters]
-        gradients = [own_part(each) for each in gradients_of(parameters)]
+        weights = [local_shard(each) for each in parameters]
+        momenta = [local_shard(self.momentum(each, "exp_avg")) for each in parameters]
+        gradients = [local_shard(each) for each in list_gradients(parameters)]
         # The direction weights the newest gradient more (1 - first beta) than the stored momentum does.
         directions = torch._foreach_lerp(momenta, gradients, 1 - group["betas"][0])
         torch._foreach_sign_(directions)

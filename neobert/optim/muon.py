@@ -17,8 +17,8 @@ from torch.optim.adamw import adamw
 from neobert.families.linear import WHOLE
 from neobert.optim.fused_rows import join_rows, split_rows
 from neobert.optim.guarded import Group, GuardedOptimizer
-from neobert.optim.newton_schulz import iteration_dtype, orthogonalize, rate_factor
-from neobert.parallel import full_tensor, gradients_of, own_part, part_like
+from neobert.optim.newton_schulz import iteration_dtype, learning_rate_factor, orthogonalize
+from neobert.parallel import full_tensor, list_gradients, local_shard, shard_like
 
 MUON, ADAMW = "muon", "adamw"
 
@@ -59,10 +59,10 @@ class MuonWithAdamW(GuardedOptimizer):
         update(group, parameters)
 
     def _update_by_adamw(self, group: Group, parameters: list[nn.Parameter]) -> None:
-        states = [self._moments(each) for each in parameters]
+        states = [self._adam_moments(each) for each in parameters]
         adamw(
             [*parameters],
-            gradients_of(parameters),
+            list_gradients(parameters),
             [state["exp_avg"] for state in states],
             [state["exp_avg_sq"] for state in states],
             [],
@@ -78,7 +78,7 @@ class MuonWithAdamW(GuardedOptimizer):
             maximize=False,
         )
 
-    def _moments(self, parameter: nn.Parameter) -> Group:
+    def _adam_moments(self, parameter: nn.Parameter) -> Group:
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
@@ -87,18 +87,18 @@ class MuonWithAdamW(GuardedOptimizer):
         return state
 
     def _update_by_muon(self, group: Group, parameters: list[nn.Parameter]) -> None:
-        directions = self._directions(group, parameters)
-        torch._foreach_mul_([own_part(each) for each in parameters], self.shrinkage(group))
+        directions = self._update_directions(group, parameters)
+        torch._foreach_mul_([local_shard(each) for each in parameters], self.shrinkage(group))
         for alike, updates, factor in _orthogonal_updates(group, parameters, directions):
             for parameter, update in zip(alike, self.zero_if_bad(updates), strict=True):
-                part = own_part(part_like(update, parameter))
-                own_part(parameter).add_(part, alpha=-group["lr"] * factor)
+                part = local_shard(shard_like(update, parameter))
+                local_shard(parameter).add_(part, alpha=-group["lr"] * factor)
 
-    def _directions(self, group: Group, parameters: list[nn.Parameter]) -> Sequence[Tensor]:
+    def _update_directions(self, group: Group, parameters: list[nn.Parameter]) -> Sequence[Tensor]:
         """Update the momenta and return the update directions (with Nesterov if set), as local shards."""
         weight = group["momentum"]
-        momenta = [own_part(self.momentum(each, "momentum_buffer")) for each in parameters]
-        gradients = self.momentum_targets(momenta, [own_part(each) for each in gradients_of(parameters)])
+        momenta = [local_shard(self.momentum(each, "momentum_buffer")) for each in parameters]
+        gradients = self.momentum_targets(momenta, [local_shard(each) for each in list_gradients(parameters)])
         torch._foreach_lerp_(momenta, gradients, 1 - weight)
         return torch._foreach_lerp(gradients, momenta, weight) if group["nesterov"] else momenta
 
@@ -119,14 +119,14 @@ def _orthogonal_updates(
         # One stack and few operators for all: a small model would wait for many kernel launches.
         wholes = directions[0].new_empty((len(pairs), *shape), dtype=dtype)
         alike = [parameter for parameter, _ in pairs]
-        torch._foreach_copy_(list(wholes), [_gather(each, like) for like, each in pairs])
+        torch._foreach_copy_(list(wholes), [_gather_full_tensor(each, like) for like, each in pairs])
         parts = split_rows(wholes, layout, num_heads)
         orthogonal = orthogonalize(parts.flatten(0, 1), group["ns_steps"]).unflatten(0, parts.shape[:2])
-        factor = rate_factor(group["adjust_lr_fn"], *parts.shape[-2:])
+        factor = learning_rate_factor(group["adjust_lr_fn"], *parts.shape[-2:])
         yield alike, join_rows(orthogonal, layout, num_heads), factor
 
 
-def _gather(part: Tensor, parameter: Tensor) -> Tensor:
+def _gather_full_tensor(part: Tensor, parameter: Tensor) -> Tensor:
     """Gather a local shard that is sharded like `parameter` to the full tensor. All ranks must call it."""
     if not isinstance(parameter, DTensor):
         return part

@@ -28,11 +28,13 @@ def build(
     if not declared:
         message = f"{config.name}: no layouts are declared for the matrices of a {type(model).__name__}"
         raise ProjectError("MOD005", message, "set optimizer.name to adamw", "optimizer.name")
-    found = matrices(model, declared)
+    found = group_matrices_by_layout(model, declared)
     return MuonWithAdamW([*_adamw_groups(config, model, found), *_muon_groups(config, found)])
 
 
-def matrices(model: nn.Module, layouts: Mapping[str, Layout]) -> dict[Layout, list[nn.Parameter]]:
+def group_matrices_by_layout(
+    model: nn.Module, layouts: Mapping[str, Layout]
+) -> dict[Layout, list[nn.Parameter]]:
     """Return the matrices with a layout, by layout in alphabetical order.
 
     Matrices outside the blocks (embedding, decoder, classifier) are left to AdamW, which trains them better.
@@ -44,8 +46,8 @@ def matrices(model: nn.Module, layouts: Mapping[str, Layout]) -> dict[Layout, li
     return found
 
 
-def _adamw_groups(config: OptimizerConfig, model: nn.Module, found: Groups) -> list[dict[str, Any]]:
-    taken = {id(each) for parameters in found.values() for each in parameters}
+def _adamw_groups(config: OptimizerConfig, model: nn.Module, matrices: Groups) -> list[dict[str, Any]]:
+    taken = {id(each) for parameters in matrices.values() for each in parameters}
     shared = {"rule": ADAMW, "lr": config.lr, "betas": config.betas, "eps": config.eps}
     groups = []
     for group in decay_groups(model, config.weight_decay):
@@ -55,7 +57,7 @@ def _adamw_groups(config: OptimizerConfig, model: nn.Module, found: Groups) -> l
     return groups
 
 
-def _muon_groups(config: OptimizerConfig, found: Groups) -> list[dict[str, Any]]:
+def _muon_groups(config: OptimizerConfig, matrices: Groups) -> list[dict[str, Any]]:
     shared = {
         "rule": MUON,
         "lr": config.lr if config.muon_lr is None else config.muon_lr,
@@ -68,5 +70,5 @@ def _muon_groups(config: OptimizerConfig, found: Groups) -> list[dict[str, Any]]
     names = BY_HEAD if config.muon_split == "heads" else {}
     return [
         shared | {"params": each, "layout": names.get(name, name), "num_heads": num_heads}
-        for (name, num_heads), each in found.items()
+        for (name, num_heads), each in matrices.items()
     ]

@@ -46,7 +46,7 @@ def orthogonalize(matrices: Tensor, num_steps: int) -> Tensor:
     return x.mT if is_tall else x
 
 
-def rate_factor(adjust_lr_fn: str, num_rows: int, num_columns: int) -> float:
+def learning_rate_factor(adjust_lr_fn: str, num_rows: int, num_columns: int) -> float:
     """Return the factor by which a matrix shape scales the learning rate, as in `torch.optim.Muon`.
 
     `adjust_lr_fn`: "original" or "match_rms_adamw".

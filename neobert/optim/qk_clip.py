@@ -20,7 +20,7 @@ from neobert.config.schema import OptimizerConfig
 from neobert.model import NeoBERT
 from neobert.optim.attention_logits import LogitMeter
 from neobert.optim.fused_rows import head_rows
-from neobert.parallel import own_part, part_like
+from neobert.parallel import local_shard, shard_like
 
 
 class QKClip:
@@ -90,4 +90,4 @@ def shrink_heads(qkv: Tensor, largest: Tensor, threshold: float, alpha: float) -
     ratio = torch.where(is_above, threshold / largest, 1.0)
     head_dim = qkv.shape[0] // (3 * len(largest))
     rows = head_rows(ratio**alpha, ratio ** (1 - alpha), head_dim).to(qkv.dtype)
-    own_part(qkv).mul_(own_part(part_like(rows.expand(qkv.shape), qkv)))
+    local_shard(qkv).mul_(local_shard(shard_like(rows.expand(qkv.shape), qkv)))

@@ -1,6 +1,14 @@
 """Distributed training: ranks, collectives, DDP and FSDP2. Only this package uses accelerate and FSDP2."""
 
-from neobert.parallel.sharding import full_tensor, gradients_of, own_part, part_like, take_rows
+from neobert.parallel.sharding import copy_own_rows, full_tensor, list_gradients, local_shard, shard_like
 from neobert.parallel.world import World, use_all_cores
 
-__all__ = ["World", "full_tensor", "gradients_of", "own_part", "part_like", "take_rows", "use_all_cores"]
+__all__ = [
+    "World",
+    "copy_own_rows",
+    "full_tensor",
+    "list_gradients",
+    "local_shard",
+    "shard_like",
+    "use_all_cores",
+]

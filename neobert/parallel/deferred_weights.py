@@ -27,7 +27,7 @@ OVERWRITING = {ATEN.normal_, ATEN.uniform_, ATEN.fill_, ATEN.zero_, ATEN.copy_}
 TRUNCATED = nn.init._no_grad_trunc_normal_
 
 
-class _View(NamedTuple):
+class _StorageView(NamedTuple):
     """Values of a storage that a meta tensor stands for."""
 
     storage: int
@@ -38,8 +38,8 @@ class _View(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """Recorded call. Meta tensors among the arguments are `_View`; the first one is the target.
+class _RecordedCall:
+    """Recorded call. Meta tensors among the arguments are `_StorageView`; the first one is the target.
 
     Attributes:
         result: new tensor; None for an in-place operator.
@@ -50,14 +50,14 @@ class _Step:
     function: Any
     arguments: tuple[Any, ...]
     named: dict[str, Any]
-    result: _View | None = None
+    result: _StorageView | None = None
     overwrites: bool = False
     draws: bool = False
 
     @property
-    def views(self) -> list[_View]:
+    def views(self) -> list[_StorageView]:
         leaves = tree_iter((self.arguments, self.named), is_leaf=_is_view)
-        return [each for each in leaves if _is_view(each)]
+        return [value for value in leaves if _is_view(value)]
 
 
 class DeferredWeights(TorchDispatchMode):
@@ -66,27 +66,29 @@ class DeferredWeights(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self._generator: Tensor | None = None
-        self._steps: list[_Step] = []
+        self._steps: list[_RecordedCall] = []
         self._storages: dict[int, Any] = {}  # kept alive: the key is an address
         self._empty: set[int] = set()
         self._parameters: dict[int, tuple[str, torch.Size, tuple[int, ...]]] = {}
-        self._ties: list[str] = []
+        self._tied_names: list[str] = []
         self._buffers: dict[str, Tensor] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator, and record it if it fills a meta tensor."""
         named = kwargs or {}
         result = function(*args, **named)
-        given = [each for each in tree_iter((args, named)) if isinstance(each, Tensor)]
-        self._note_empty(function, given, result)
-        if any(each.is_meta for each in given):
-            is_new = isinstance(result, Tensor) and result.is_meta and _key(result) not in self._storages
+        given = [value for value in tree_iter((args, named)) if isinstance(value, Tensor)]
+        self._record_empty(function, given, result)
+        if any(value.is_meta for value in given):
+            is_new = (
+                isinstance(result, Tensor) and result.is_meta and _storage_key(result) not in self._storages
+            )
             if function._schema.is_mutable or is_new:
-                self._record(
+                self._record_call(
                     function,
                     args,
                     named,
-                    result=self._viewed(result) if is_new else None,
+                    result=self._to_view(result) if is_new else None,
                     overwrites=function.overloadpacket in OVERWRITING,
                     draws=torch.Tag.nondeterministic_seeded in function.tags,
                 )
@@ -96,42 +98,44 @@ class DeferredWeights(TorchDispatchMode):
         """Record `trunc_normal_` as one call: it draws until all values are in range, so it must see them."""
         if not tensor.is_meta:
             return TRUNCATED(tensor, *arguments, **named)
-        self._record(TRUNCATED, (tensor, *arguments), named, overwrites=True, draws=True)
+        self._record_call(TRUNCATED, (tensor, *arguments), named, overwrites=True, draws=True)
         return tensor
 
-    def _record(self, function: Any, arguments: Any, named: Any, **kind: Any) -> None:
+    def _record_call(self, function: Any, arguments: Any, named: Any, **kind: Any) -> None:
         if kind.get("draws") and self._generator is None:
             self._generator = torch.get_rng_state()
-        arguments, named = tree_map(self._viewed, (tuple(arguments), named))
-        self._steps.append(_Step(function, arguments, named, **kind))
+        arguments, named = tree_map(self._to_view, (tuple(arguments), named))
+        self._steps.append(_RecordedCall(function, arguments, named, **kind))
 
-    def on_meta(self, parameter: nn.Parameter | None) -> nn.Parameter | None:
+    def move_to_meta(self, parameter: nn.Parameter | None) -> nn.Parameter | None:
         """Return a parameter without memory; a value that it already has is recorded."""
         if parameter is None or parameter.is_meta:
             return parameter
         meta = nn.Parameter(torch.empty_like(parameter, device="meta"), parameter.requires_grad)
         vars(meta).update(vars(parameter))
-        if _key(parameter) not in self._empty:
-            self._record(COPY, (meta, parameter.detach()), {}, overwrites=True)
+        if _storage_key(parameter) not in self._empty:
+            self._record_call(COPY, (meta, parameter.detach()), {}, overwrites=True)
         return meta
 
     def hold(self, module: nn.Module) -> None:
         """Note parameters, ties and buffers of the module that was built, before sharding replaces them."""
-        self._ties = _ties(module)
-        self._buffers = {name: each.clone() for name, each in module.named_buffers()}
+        self._tied_names = _tied_names(module)
+        self._buffers = {name: value.clone() for name, value in module.named_buffers()}
         self._parameters = {
-            _key(each): (name, each.shape, each.stride())
-            for name, each in module.named_parameters()
-            if each.is_meta
+            _storage_key(value): (name, value.shape, value.stride())
+            for name, value in module.named_parameters()
+            if value.is_meta
         }
 
-    def refuse_lost(self, module: nn.Module) -> None:
+    def check_nothing_lost(self, module: nn.Module) -> None:
         """Raise `RuntimeError` if a parameter has no memory, a tie is gone, or buffers have other values."""
-        lost = [name for name, each in module.named_parameters() if each.is_meta]
-        lost += sorted({*self._ties} - {*_ties(module)})
+        lost = [name for name, value in module.named_parameters() if value.is_meta]
+        lost += sorted({*self._tied_names} - {*_tied_names(module)})
         found = dict(module.named_buffers())
         lost += [
-            name for name, each in self._buffers.items() if not torch.equal(found[name].to(each.device), each)
+            name
+            for name, value in self._buffers.items()
+            if not torch.equal(found[name].to(value.device), value)
         ]
         if lost:
             raise RuntimeError(f"sharding lost parameters, ties or buffers of the model: {', '.join(lost)}")
@@ -144,7 +148,7 @@ class DeferredWeights(TorchDispatchMode):
         """
         if self._generator is not None:
             torch.set_rng_state(self._generator)
-        last = {view.storage: index for index, step in enumerate(self._steps) for view in _all(step)}
+        last = {view.storage: index for index, step in enumerate(self._steps) for view in _all_views(step)}
         live = self._first_live_steps()
         held: dict[int, Tensor] = {}
         for index, step in enumerate(self._steps):
@@ -152,26 +156,26 @@ class DeferredWeights(TorchDispatchMode):
             if index == live.get(target) and index == last[target] and step.function is COPY:
                 held[target] = step.arguments[1]  # values in a file: `take` reads the rows that it needs
             elif index >= live.get(target, 0):
-                self._run(step, held)
+                self._replay(step, held)
             elif step.draws:
-                self._run(step, {})  # overwritten later: only the generator has to advance
-            for storage in {view.storage for view in _all(step)}:
+                self._replay(step, {})  # overwritten later: only the generator has to advance
+            for storage in {view.storage for view in _all_views(step)}:
                 if last[storage] == index and storage in held:
                     values = held.pop(storage)
                     if storage in self._parameters:
                         name, shape, stride = self._parameters[storage]
                         take(name, values if values.shape == shape else values.as_strided(shape, stride))
 
-    def _run(self, step: _Step, held: dict[int, Tensor]) -> None:
-        def real(each: Any) -> Any:
-            return self._real(each, held) if _is_view(each) else each
+    def _replay(self, step: _RecordedCall, held: dict[int, Tensor]) -> None:
+        def resolve_argument(value: Any) -> Any:
+            return self._materialize(value, held) if _is_view(value) else value
 
-        arguments, named = tree_map(real, (step.arguments, step.named), is_leaf=_is_view)
+        arguments, named = tree_map(resolve_argument, (step.arguments, step.named), is_leaf=_is_view)
         result = step.function(*arguments, **named)
         if step.result is not None:
-            self._real(step.result, held).copy_(result)
+            self._materialize(step.result, held).copy_(result)
 
-    def _real(self, view: _View, held: dict[int, Tensor]) -> Tensor:
+    def _materialize(self, view: _StorageView, held: dict[int, Tensor]) -> Tensor:
         if view.storage not in held:
             num_bytes = self._storages[view.storage].nbytes()
             held[view.storage] = torch.empty(num_bytes // view.dtype.itemsize, dtype=view.dtype)
@@ -187,27 +191,31 @@ class DeferredWeights(TorchDispatchMode):
         read |= {step.views[0].storage for step in self._steps if step.result is not None}
         for index, step in enumerate(self._steps):
             target = step.views[0]
-            is_whole = torch.Size(target.size).numel() * target.dtype.itemsize == self._bytes(target)
+            is_whole = torch.Size(target.size).numel() * target.dtype.itemsize == self._num_bytes(target)
             if step.overwrites and is_whole and target.storage not in read:
                 live[target.storage] = index
         return live
 
-    def _bytes(self, view: _View) -> int:
+    def _num_bytes(self, view: _StorageView) -> int:
         return int(self._storages[view.storage].nbytes())
 
-    def _viewed(self, each: Any) -> Any:
-        if not isinstance(each, Tensor) or not each.is_meta:
-            return each
-        self._storages[_key(each)] = each.untyped_storage()
-        return _View(_key(each), tuple(each.shape), each.stride(), int(each.storage_offset()), each.dtype)
+    def _to_view(self, value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_meta:
+            return value
+        self._storages[_storage_key(value)] = value.untyped_storage()
+        return _StorageView(
+            _storage_key(value), tuple(value.shape), value.stride(), int(value.storage_offset()), value.dtype
+        )
 
-    def _note_empty(self, function: Any, given: Sequence[Tensor], result: Any) -> None:
+    def _record_empty(self, function: Any, given: Sequence[Tensor], result: Any) -> None:
         if function in EMPTY:
-            self._empty.add(_key(result))
+            self._empty.add(_storage_key(result))
         elif function._schema.is_mutable:
-            self._empty -= {_key(each) for each in given}
-        elif isinstance(result, Tensor) and not any(_key(each) == _key(result) for each in given):
-            self._empty.discard(_key(result))  # the address of a storage that was freed
+            self._empty -= {_storage_key(value) for value in given}
+        elif isinstance(result, Tensor) and not any(
+            _storage_key(value) == _storage_key(result) for value in given
+        ):
+            self._empty.discard(_storage_key(result))  # the address of a storage that was freed
 
 
 @contextmanager
@@ -216,7 +224,7 @@ def deferring_weights() -> Iterator[DeferredWeights]:
     recorder, register = DeferredWeights(), nn.Module.register_parameter
 
     def register_parameter(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        register(module, name, recorder.on_meta(parameter))
+        register(module, name, recorder.move_to_meta(parameter))
 
     nn.Module.register_parameter = register_parameter  # type: ignore[method-assign, assignment]
     nn.init._no_grad_trunc_normal_ = recorder.draw_truncated
@@ -228,21 +236,21 @@ def deferring_weights() -> Iterator[DeferredWeights]:
         nn.init._no_grad_trunc_normal_ = TRUNCATED
 
 
-def _ties(module: nn.Module) -> list[str]:
+def _tied_names(module: nn.Module) -> list[str]:
     """Return the further names of parameters with several names, each with its first name."""
     first: dict[int, str] = {}
     named = module.named_parameters(remove_duplicate=False)
-    pairs = [(first.setdefault(id(each), name), name) for name, each in named]
+    pairs = [(first.setdefault(id(value), name), name) for name, value in named]
     return [f"{name} = {own}" for own, name in pairs if own != name]
 
 
-def _key(tensor: Tensor) -> int:
+def _storage_key(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _is_view(each: Any) -> bool:
-    return isinstance(each, _View)
+def _is_view(value: Any) -> bool:
+    return isinstance(value, _StorageView)
 
 
-def _all(step: _Step) -> list[_View]:
+def _all_views(step: _RecordedCall) -> list[_StorageView]:
     return [*step.views, *([] if step.result is None else [step.result])]

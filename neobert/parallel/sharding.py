@@ -38,7 +38,7 @@ def shard(
     Args:
         objective: module whose `units` share no parameter. Its `module_work` are the computations that use a
             unit's parameters outside the unit's forward. Parameters outside all units form the root unit.
-        recipe: says in which types weights are gathered and gradients reduced.
+        recipe: types in which weights are gathered and gradients are reduced.
         overlaps_exchange: shard each unit separately, so that communication overlaps computation; else the
             whole objective is one unit, gathered before its forward and reduced after its backward.
         reshards: free a unit's parameters after its forward, and gather them again for its backward. Else
@@ -47,11 +47,11 @@ def shard(
             them anyway. The root unit and the norms are gathered as they are.
     """
     units, works = (objective.units(), objective.module_work()) if overlaps_exchange else ([], [])
-    as_it_is = MixedPrecisionPolicy(None, _dtype(recipe.reduced_dtype))
+    as_it_is = MixedPrecisionPolicy(None, _torch_dtype(recipe.reduced_dtype))
     in_low = MixedPrecisionPolicy(
-        _dtype(recipe.gathered_dtype), _dtype(recipe.reduced_dtype), cast_forward_inputs=False
+        _torch_dtype(recipe.gathered_dtype), _torch_dtype(recipe.reduced_dtype), cast_forward_inputs=False
     )
-    norms = _norms_of(units) if gathers_copies else []
+    norms = _unit_norms(units) if gathers_copies else []
     if norms:
         _gather_together(objective, norms)
         fully_shard(objective.norms, mesh=mesh, reshard_after_forward=False, mp_policy=as_it_is)
@@ -61,13 +61,13 @@ def shard(
         fully_shard(unit, mesh=mesh, reshard_after_forward=reshards, mp_policy=policy, ignored_params=apart)
     fully_shard(objective, mesh=mesh, reshard_after_forward=False, mp_policy=as_it_is, ignored_params=apart)
     for work in works:
-        work.function = _between_hooks(work.module, work.function)
+        work.function = _with_fsdp_hooks(work.module, work.function)
     register_fsdp_forward_method(objective, "evaluate")
     return objective
 
 
-def _norms_of(units: Sequence[nn.Module]) -> list[nn.Module]:
-    """Return the modules of units that have parameters of their own, all of them vectors."""
+def _unit_norms(units: Sequence[nn.Module]) -> list[nn.Module]:
+    """Return the norms in units: modules whose own parameters are all vectors."""
     return [
         each
         for unit in units
@@ -96,24 +96,24 @@ def _gather_together(objective: Any, norms: Sequence[nn.Module]) -> None:
     objective.forward, objective.evaluate = gathering(objective.forward), gathering(objective.evaluate)
 
 
-def place(module: nn.Module, device: torch.device) -> None:
+def move_to_device(module: nn.Module, device: torch.device) -> None:
     """Move a sharded module to a device; parameters without memory get this rank's shards, uninitialized.
 
     Not `to_empty`, which would leave buffers uninitialized too.
     """
 
-    def placed(tensor: Tensor) -> Tensor:
+    def move_tensor(tensor: Tensor) -> Tensor:
         return torch.empty_like(tensor, device=device) if tensor.is_meta else tensor.to(device)
 
-    module._apply(placed)
+    module._apply(move_tensor)
 
 
-def take_rows(parameter: Tensor, values: Tensor) -> None:
+def copy_own_rows(parameter: Tensor, values: Tensor) -> None:
     """Copy this rank's rows of the full values into a parameter. Only these rows are read."""
-    own_part(parameter).copy_(values[own_rows(parameter)])
+    local_shard(parameter).copy_(values[own_row_slices(parameter)])
 
 
-def own_rows(tensor: Tensor) -> tuple[slice, ...]:
+def own_row_slices(tensor: Tensor) -> tuple[slice, ...]:
     """Return the part of a full tensor that is this rank's shard: a slice for each dimension."""
     if not isinstance(tensor, DTensor):
         return (slice(None),) * tensor.ndim
@@ -121,18 +121,18 @@ def own_rows(tensor: Tensor) -> tuple[slice, ...]:
     return tuple(slice(start, start + size) for start, size in zip(offset, shape, strict=True))
 
 
-def _dtype(name: str | None) -> torch.dtype | None:
+def _torch_dtype(name: str | None) -> torch.dtype | None:
     return None if name is None else getattr(torch, name)
 
 
-def _between_hooks(module: nn.Module, function: Any) -> Any:
+def _with_fsdp_hooks(module: nn.Module, function: Any) -> Any:
     """Add the module's FSDP2 hooks to `function`: gather before it, reduce after its backward."""
     module.sharded_step = function
     register_fsdp_forward_method(module, "sharded_step")
     return module.sharded_step
 
 
-def hold_back(module: FSDPModule, *, is_last: bool, reduces: bool) -> None:
+def set_communication(module: FSDPModule, *, is_last: bool, reduces: bool) -> None:
     """Set what a microbatch communicates: gradients over shards and, after the last one, over replicas.
 
     `reduces`: reduce gradients over the shards and free gathered parameters.
@@ -144,34 +144,34 @@ def hold_back(module: FSDPModule, *, is_last: bool, reduces: bool) -> None:
 
 
 @contextmanager
-def freed(module: nn.Module) -> Iterator[None]:
+def free_gathered_parameters(module: nn.Module) -> Iterator[None]:
     """Free, after the `with` block, the parameters that it gathered and no backward pass frees."""
     try:
         yield
     finally:
-        for unit in _units_of(module):
+        for unit in _fsdp_units(module):
             unit.reshard()
 
 
 @contextmanager
-def entered(module: nn.Module, ends: Sequence[nn.Module]) -> Iterator[None]:
+def gather_root_parameters(module: nn.Module, ends: Sequence[nn.Module]) -> Iterator[None]:
     """Gather the parameters outside the blocks, for calls of parts of the module inside the `with` block.
 
     All ranks must make the same calls: each block gathers its own parameters. `ends`: units that may be used
     without their forward.
     """
-    with freed(module):
+    with free_gathered_parameters(module):
         for unit in (module, *ends, getattr(module, "norms", None)):
             if isinstance(unit, FSDPModule):
                 unit.unshard()
         yield
 
 
-def _units_of(module: nn.Module) -> list[FSDPModule]:
+def _fsdp_units(module: nn.Module) -> list[FSDPModule]:
     return [each for each in module.modules() if isinstance(each, FSDPModule)]
 
 
-def own_part(tensor: Tensor) -> Tensor:
+def local_shard(tensor: Tensor) -> Tensor:
     """Return this rank's local shard; a tensor that is not sharded is returned unchanged.
 
     A shard that is sent in another type (`Recipe.before_sharding`) is wrapped in a class around the stored
@@ -183,7 +183,7 @@ def own_part(tensor: Tensor) -> Tensor:
     return getattr(part, "_tensor", part)
 
 
-def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
+def list_gradients(parameters: Iterable[Tensor]) -> list[Tensor]:
     """Return the gradients of all parameters whose gradient is not None."""
     return [each.grad for each in parameters if each.grad is not None]
 
@@ -194,7 +194,7 @@ def total_norm(tensors: Sequence[Tensor], replicas: int) -> Tensor:
     All ranks must call it. The squares are summed over all ranks: sums over the shards of each replica could
     differ in the last bit.
     """
-    square = get_total_norm([own_part(each) for each in tensors]).square()
+    square = get_total_norm([local_shard(each) for each in tensors]).square()
     dist.all_reduce(square)
     return (square / replicas).sqrt()
 
@@ -204,7 +204,7 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
+def shard_like(tensor: Tensor, parameter: Tensor) -> Tensor:
     """Shard a tensor like `parameter`, on its device, without communication; scalars are not sharded.
 
     `tensor` must be equal on all ranks; only this rank's rows are read.
@@ -213,7 +213,7 @@ def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
         return tensor  # its rows are taken later, see `DeferredWeights`
     if not isinstance(parameter, DTensor) or tensor.ndim == 0:
         return tensor.to(parameter.device)
-    part = tensor[own_rows(parameter)].to(parameter.device)
+    part = tensor[own_row_slices(parameter)].to(parameter.device)
     mesh, placements = parameter.device_mesh, parameter.placements
     shape, stride = parameter.shape, parameter.stride()
     return DTensor.from_local(part, mesh, placements, run_check=False, shape=shape, stride=stride)

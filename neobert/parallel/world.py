@@ -24,7 +24,7 @@ from neobert.parallel import sharding
 from neobert.parallel.deferred_weights import DeferredWeights, deferring_weights
 from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies
 from neobert.precision.recipe import Recipe
-from neobert.precision.table import recipe_of
+from neobert.precision.table import run_recipe
 from neobert.units import BYTES_PER_MIB
 
 T = TypeVar("T")
@@ -84,9 +84,9 @@ class World:
             self.mesh = init_device_mesh(self.device.type, (self.size,), mesh_dim_names=("dp",))
 
     @classmethod
-    def of(cls, config: RunConfig) -> World:
+    def from_config(cls, config: RunConfig) -> World:
         """Return the world of a run."""
-        return cls(recipe_of(config), config.distributed.mode, config.distributed.replicas)
+        return cls(run_recipe(config), config.distributed.mode, config.distributed.replicas)
 
     @property
     def is_main(self) -> bool:
@@ -160,27 +160,27 @@ class World:
             gathers_copies=gathers_copies,
         )
         if weights is not None:
-            sharding.place(module, self.device)
+            sharding.move_to_device(module, self.device)
             if is_fresh:
-                weights.fill(lambda name, values: sharding.take_rows(module.get_parameter(name), values))
-            weights.refuse_lost(module)
+                weights.fill(lambda name, values: sharding.copy_own_rows(module.get_parameter(name), values))
+            weights.check_nothing_lost(module)
         return module
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return an autocast context in the run's precision, for calls other than the prepared `forward`."""
         return self._accelerator.autocast()
 
-    def holding_gradients(self, module: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
+    def gradient_sync(self, module: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
         """Return a context that reduces gradients only if `is_last`: in the last microbatch of a step."""
         if isinstance(module, FSDPModule):
-            sharding.hold_back(module, is_last=is_last, reduces=is_last or self.reshards)
+            sharding.set_communication(module, is_last=is_last, reduces=is_last or self.reshards)
         if is_last or not isinstance(module, DistributedDataParallel):
             return nullcontext()
         return module.no_sync()
 
     def gradient_norm(self, module: nn.Module) -> Tensor:
         """Return the total norm of all gradients of the module, equal on all ranks."""
-        return self._total_norm(sharding.gradients_of(module.parameters()))
+        return self._total_norm(sharding.list_gradients(module.parameters()))
 
     @torch.no_grad()
     def weight_norm(self, module: nn.Module) -> Tensor:
@@ -192,16 +192,18 @@ class World:
             return get_total_norm(tensors)
         return sharding.total_norm(tensors, self.size // self.num_shards)
 
-    def evaluating(self, module: nn.Module) -> AbstractContextManager[None]:
-        """Return the context of evaluations by `Objective.evaluate`, which all ranks call equally often.
+    def evaluation_context(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Return a context for `Objective.evaluate`, which all ranks must call equally often.
 
-        Each gathers the parameters that it needs; what is still gathered is freed at the end.
+        Parameters that these calls gathered are freed at the end.
         """
-        return sharding.freed(module) if self.is_sharded else nullcontext()
+        return sharding.free_gathered_parameters(module) if self.is_sharded else nullcontext()
 
-    def entered(self, module: nn.Module, ends: Sequence[nn.Module]) -> AbstractContextManager[None]:
-        """Return the context of calls of parts of a module, such as its blocks; see `sharding.entered`."""
-        return sharding.entered(module, ends) if self.is_sharded else nullcontext()
+    def gather_root_parameters(
+        self, module: nn.Module, ends: Sequence[nn.Module]
+    ) -> AbstractContextManager[None]:
+        """Return a context for calls of parts of a module; see `sharding.gather_root_parameters`."""
+        return sharding.gather_root_parameters(module, ends) if self.is_sharded else nullcontext()
 
     def sum_over_ranks(self, values: Sequence[int]) -> list[int]:
         """Sum each integer over all ranks, on the host."""
@@ -211,13 +213,13 @@ class World:
         dist.all_reduce(totals, group=self._host_group)
         return totals.tolist()
 
-    def add_up(self, tensor: Tensor) -> Tensor:
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         """All-reduce (sum) a tensor on the device, in place."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
 
-    def rows_of_ranks(self, rows: Tensor) -> list[Tensor]:
+    def gather_rows(self, rows: Tensor) -> list[Tensor]:
         """Gather the rows [n, ...] of each rank, in rank order; n may differ, and rows carry no gradient.
 
         This rank's rows are the argument itself, with its graph.
@@ -259,12 +261,12 @@ class World:
         If rank 0 fails, the other ranks wait until torchrun ends them.
         """
         if not self.is_main:
-            self._wait_patiently()
+            self._wait_without_timeout()
         yield
         if self.is_main:
-            self._wait_patiently()
+            self._wait_without_timeout()
 
-    def _wait_patiently(self) -> None:
+    def _wait_without_timeout(self) -> None:
         if self.size > 1:
             dist.barrier(group=self._patient_group)
 

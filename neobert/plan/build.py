@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from neobert.config.schedules import Schedule, build_schedule, learning_rate_at
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.epochs import plan_epochs, plan_steps
 from neobert.plan.hardware import Assumptions
@@ -95,7 +95,7 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
     config = replace(config, trainer=replace(config.trainer, max_steps=max_steps.value))
     tokenizer = assumptions.tokenizer or configured_size(config.tokenizer)
     vocab_size = plan_vocabulary(config, tokenizer)
-    shape = shape_of(config, vocab_size.value)
+    shape = model_shape(config, vocab_size.value)
     head = spec_of(config).head(config, shape)
     shape = replace(shape, parameters=replace(shape.parameters, decoder=head.parameters))
     schedule = build_schedule(config.scheduler, config.trainer.max_steps)

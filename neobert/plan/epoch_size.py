@@ -101,11 +101,11 @@ def _file_bytes(
     Returns 0 if a file is compressed, Parquet or unreadable, or if there are more than `MAX_FILES`.
     """
     # `lint` should import few modules: most run files name no local text, or none that exists.
-    from neobert.data.sources.file_listing import places_of
+    from neobert.data.sources.file_listing import resolve_paths
     from neobert.data.sources.file_selection import select_files
 
     try:
-        files = select_files(places_of(paths), rows, is_plain).files
+        files = select_files(resolve_paths(paths), rows, is_plain).files
         files = [file for file in files if file.split == train_split]
         is_counted = len(files) <= MAX_FILES and all(is_plain(file.path) for file in files)
         return sum(file.path.stat().st_size for file in files) if is_counted else 0

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from neobert.config.schema import RunConfig
-from neobert.families.neobert.spec import feed_forward_width, section_of
-from neobert.families.table import family_of, longest_row, padded_attention, requested_kernels, shape_of
+from neobert.families.neobert.spec import feed_forward_width, model_section
+from neobert.families.table import longest_row, model_family, model_shape, padded_attention, requested_kernels
 from neobert.kernel_table import (
     BLOCKS,
     OWN_KERNELS,
@@ -22,9 +22,9 @@ from neobert.kernel_table import (
 )
 from neobert.plan.derived import Derived, Values
 from neobert.plan.hardware import Assumptions, find_card
-from neobert.precision.libraries import conversion_of
-from neobert.precision.library import layers_of
-from neobert.precision.table import recipe_of
+from neobert.precision.libraries import enabled_conversion
+from neobert.precision.library import list_linear_layers
+from neobert.precision.table import run_recipe
 from neobert.tasks.specs import spec_of
 
 TRAINING_FLOPS = 6
@@ -38,8 +38,8 @@ def exchange_overlaps(kernels: str) -> bool:
 
 def kernel_environment_for(config: RunConfig, device: str, gpus: tuple[Gpu, ...] = ()) -> Environment:
     """Return the environment in which a config's kernels run; `device` is "cuda" or "cpu"."""
-    attention = shape_of(config, 1).attention
-    return Environment(device, recipe_of(config).dtype, attention.head_size, gpus, attention.features)
+    attention = model_shape(config, 1).attention
+    return Environment(device, run_recipe(config).dtype, attention.head_size, gpus, attention.features)
 
 
 def block_obstacle(
@@ -64,7 +64,7 @@ def block_obstacle(
         if value != needed:
             message = f"{kernel.name} needs {key}: {_format_value(needed)}, not {_format_value(value)}"
             return Obstacle(message, f"set {key} to {_format_value(needed)}, or {to_auto}")
-    model = section_of(config)
+    model = model_section(config)
     for key, width in (("hidden_size", model.hidden_size), ("intermediate_size", feed_forward_width(model))):
         if width % kernel.width_multiple:
             message = f"{kernel.name} needs widths divisible by {kernel.width_multiple}, not {width}"
@@ -96,10 +96,10 @@ def plan_kernels(config: RunConfig, assumptions: Assumptions, flops_per_token: f
 
 
 def _derive_low_precision(config: RunConfig, gpus: tuple[Gpu, ...], flops_per_token: float) -> Derived[str]:
-    conversion = conversion_of(config)
+    conversion = enabled_conversion(config)
     if conversion is None:
         return Derived("", "no section of low precision is enabled")
-    layers, recipe = [*layers_of(shape_of(config, 1))], conversion.recipe
+    layers, recipe = [*list_linear_layers(model_shape(config, 1))], conversion.recipe
     converted = conversion.convertible(layers)
     weights = sum(each.inputs * each.outputs for each in converted)
     share = TRAINING_FLOPS * weights * spec_of(config).passes(config).trained / flops_per_token
@@ -120,10 +120,10 @@ def _derive_low_precision(config: RunConfig, gpus: tuple[Gpu, ...], flops_per_to
 def _derive_kernels(config: RunConfig, environment: Environment, device_name: str) -> Derived[str]:
     named, _ = requested_kernels(config)
     if named != "auto":
-        conversion = conversion_of(config)
+        conversion = enabled_conversion(config)
         converts = conversion and f"{conversion.library.name} converts torch modules"
         given = converts or "model.kernel_backend as given"
-        return Derived(named, family_of(config).modules or given)
+        return Derived(named, model_family(config).modules or given)
     obstacles: list[str] = []
     for name in OWN_KERNELS:
         obstacle = block_obstacle(BLOCKS[name], config, environment)
@@ -141,11 +141,11 @@ def _derive_attention(config: RunConfig, environment: Environment, kernels: str)
         best = next((kernel for kernel in choices if not kernel.obstacle(environment)), choices[0])
         return Derived(best.name, f"best for {kernels} kernels and rows of {length} tokens")
     if not config.datacollator.pack_sequences:
-        reason = family_of(config).modules or "padded rows use SDPA for any model.attn_backend"
+        reason = model_family(config).modules or "padded rows use SDPA for any model.attn_backend"
         return Derived(padded_attention(config), reason)
     _, named = requested_kernels(config)
     if named != "auto":
-        return Derived(named, family_of(config).attention_reason)
+        return Derived(named, model_family(config).attention_reason)
     tried = find_attention_kernels("auto", environment.features)
     obstacles = {kernel.name: kernel.obstacle(environment) for kernel in tried}
     there = {kernel.name for kernel in tried if kernel.packages[0] in WITH_TORCH}

@@ -15,7 +15,7 @@ from neobert.plan.hardware import Assumptions
 from neobert.plan.kernels import exchange_overlaps
 from neobert.plan.sharding import kept_share, state_bytes
 from neobert.plan.size import MEAN_DOCUMENT_TOKENS
-from neobert.precision.table import recipe_of
+from neobert.precision.table import run_recipe
 from neobert.tasks.specs import spec_of
 
 CUDA_RUNTIME_MIB = 1024.0
@@ -133,7 +133,7 @@ def predict_memory(
     reshards: bool = False,
 ) -> Memory:
     """Predict the peak memory of a training step on one device, by component."""
-    recipe, state = recipe_of(config), state_bytes(config, shape, kernels, reshards=reshards)
+    recipe, state = run_recipe(config), state_bytes(config, shape, kernels, reshards=reshards)
     activations = activation_bytes(config, shape, kernels) * microbatch_tokens
     logits = logits_bytes(config, shape, microbatch_tokens, kernels, recipe.activation_bytes, is_cuda=is_cuda)
     # Two moments compete for the peak: in the blocks, and after them, when the activations are gone.
@@ -156,7 +156,7 @@ def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:
     of one block are added for the recomputation.
     """
     layers = shape.num_layers
-    value_bytes = recipe_of(config).activation_bytes
+    value_bytes = run_recipe(config).activation_bytes
     whole = shape.block_bytes(_kept_activations_key(config, shape, kernels), value_bytes, longest_row(config))
     if not config.trainer.gradient_checkpointing:
         return layers * whole

@@ -9,7 +9,7 @@ from neobert.families.shape import BF16_BYTES, FP32_BYTES, ModelShape
 from neobert.plan.kernels import exchange_overlaps
 from neobert.plan.size import num_processes
 from neobert.precision.recipe import Recipe
-from neobert.precision.table import recipe_of
+from neobert.precision.table import run_recipe
 
 BLOCKS_AT_ONCE = 3
 """Gathered blocks of a rank that frees them: the current one, the next, and the buffer of a message."""
@@ -49,7 +49,7 @@ def state_bytes(config: RunConfig, shape: ModelShape, kernels: str, *, reshards:
     Blocks that are gathered in the type of the computation need no converted copies; copies of others are
     kept for the backward pass, also if the gathered weights are freed.
     """
-    recipe, share = recipe_of(config), kept_share(config)
+    recipe, share = run_recipe(config), kept_share(config)
     counts, trained = shape.parameters, shape.trained.total
     blocks = counts.linear + counts.vectors + shape.adapter_parameters
     ends = counts.embeddings + counts.decoder

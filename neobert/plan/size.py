@@ -12,7 +12,7 @@ from neobert.families.table import longest_row
 from neobert.plan.derived import Derived, Values
 from neobert.plan.hardware import Assumptions
 from neobert.plurals import counted
-from neobert.precision.table import recipe_of
+from neobert.precision.table import run_recipe
 from neobert.tasks.specs import spec_of
 
 PACKED_FILL = 0.99
@@ -137,6 +137,6 @@ def attainable_flops(config: RunConfig, shape: ModelShape, assumptions: Assumpti
 
 def peak_at_precision(config: RunConfig, assumptions: Assumptions) -> float:
     """Return the dense peak FLOP/s of a device at the run's precision (bf16, TF32 or fp32)."""
-    if not recipe_of(config).is_fp32:
+    if not run_recipe(config).is_fp32:
         return assumptions.peak_flops_per_device
     return assumptions.tf32_flops_per_device if config.trainer.tf32 else assumptions.fp32_flops_per_device

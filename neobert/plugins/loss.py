@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neobert.data.batches.targets import IGNORED
 from neobert.families.backbone import Backbone
-from neobert.model.attention import recording
+from neobert.model.attention import record_kernels
 from neobert.objectives.labelled import LabelledObjective, Predictions
 from neobert.objectives.objective import Objective
 from neobert.plugins.loading import Plugin
@@ -57,7 +57,7 @@ class PluggedObjective(LabelledObjective):
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
         """Return the summed loss of a microbatch, fp32; ignored labels are -100 or NaN."""
-        with recording(self.attention_ran):
+        with record_kernels(self.attention_ran):
             return self.loss(self.logits(inputs), labels, num_targets)
 
     @torch.no_grad()

@@ -49,12 +49,12 @@ def examine_plugins(request: Mapping[str, Any]) -> dict[str, Any]:
 
     `again`: this is the second process; only results that are compared between processes are computed.
     """
-    config, is_again = from_dict(request["config"]), request["again"]
+    config, is_restart = from_dict(request["config"]), request["again"]
     report: dict[str, Any] = {"failures": [], "digests": {}, "metrics": [], "masked_share": None}
     LOG.info("importing plug-ins (limit %g s)", LIMIT_S)
     with record_problems(report, "plugins"), limit_calls(LIMIT_S):
         for plugin in sorted(load_plugins(config.plugins), key=lambda each: ORDER.index(each.kind)):
-            if not is_again or plugin.kind in (MASKING, DATASET):
+            if not is_restart or plugin.kind in (MASKING, DATASET):
                 limit_s = LOADING_LIMIT_S if plugin.kind is DATASET else LIMIT_S
                 LOG.info("testing %s (%s, limit %g s per call)", plugin.key, plugin.label, limit_s)
                 with record_problems(report, plugin.key), limit_calls(limit_s):

@@ -14,7 +14,7 @@ from torch import nn
 from neobert.data.batches.stateless_random import stream_key
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.backbone import Backbone
-from neobert.precision.library import Conversion, Layer
+from neobert.precision.library import Conversion, LinearLayer
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +27,9 @@ def convert(conversion: Conversion, seed: int, backbone: Backbone) -> None:
     `seed`: of the run. Raises `ProjectError` PRE008 if none is left, HST001 without the library.
     """
     found = {
-        Layer(number, name, module.in_features, module.out_features): (block, name, module)
+        LinearLayer(number, name, module.in_features, module.out_features): (block, name, module)
         for number, block in enumerate(backbone.blocks)
-        for name, module in linears_of(block, backbone)
+        for name, module in linear_layers_in_order(block, backbone)
     }
     chosen = [found[layer] for layer in conversion.convertible(list(found))]
     if not chosen:
@@ -54,7 +54,7 @@ def converted(conversion: Conversion, layer: nn.Linear, seed: int) -> nn.Module:
     return made
 
 
-def linears_of(block: nn.Module, backbone: Backbone) -> Iterator[tuple[str, nn.Linear]]:
+def linear_layers_in_order(block: nn.Module, backbone: Backbone) -> Iterator[tuple[str, nn.Linear]]:
     """Yield the linear layers of a block in the order in which they run, which is not that of definition."""
     modules = dict(block.named_modules())
     for name in (weight.removesuffix(".weight") for weight in backbone.matrix_layouts):

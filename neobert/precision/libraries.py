@@ -10,12 +10,12 @@ from neobert.precision.transformer_engine.spec import TRANSFORMER_ENGINE
 LIBRARIES: dict[str, Library] = {each.name: each for each in (TORCHAO, TRANSFORMER_ENGINE, QUARTET2)}
 
 
-def conversions_of(config: object) -> list[Conversion]:
+def enabled_conversions(config: object) -> list[Conversion]:
     """Return the libraries that a run enables."""
     sections = ((library, getattr(config, name)) for name, library in LIBRARIES.items())
     return [Conversion(library, section) for library, section in sections if section.enable]
 
 
-def conversion_of(config: object) -> Conversion | None:
+def enabled_conversion(config: object) -> Conversion | None:
     """Return the library that a run enables, or None; a rule refuses several."""
-    return next(iter(conversions_of(config)), None)
+    return next(iter(enabled_conversions(config)), None)

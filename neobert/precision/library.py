@@ -15,11 +15,11 @@ DATA_CENTER_BLACKWELL, CONSUMER_BLACKWELL = ((10, 0), (11, 0)), ((12, 0), (13, 0
 EVERY = ((0, 0), UNBOUNDED)
 
 
-class LowRecipe(NamedTuple):
+class LowPrecisionRecipe(NamedTuple):
     """Requirements of one recipe.
 
     Attributes:
-        capabilities: compute capability of the GPUs with its products, from the first to below the second.
+        capabilities: range of supported compute capabilities, without its end.
         multiple: divisor of the features of a layer, and of the tokens of a microbatch.
         products: torch's names of the types of its matrix products; empty if torch does not record them,
             because the library multiplies.
@@ -39,16 +39,16 @@ class LowRecipe(NamedTuple):
 
     @property
     def is_emulated(self) -> bool:
-        """Return whether it has the rounding of low precision but not its speed."""
+        """Return whether the recipe emulates low precision: its rounding without its speed."""
         return self.capabilities == EVERY
 
     def runs_on(self, capability: Version) -> bool:
-        """Return whether a GPU has its products."""
+        """Return whether a GPU of this compute capability supports the recipe."""
         least, beyond = self.capabilities
         return not self.is_emulated and least <= capability < beyond
 
 
-class Layer(NamedTuple):
+class LinearLayer(NamedTuple):
     """Linear layer of a block: number of the block, name in the block, and features."""
 
     block: int
@@ -75,7 +75,7 @@ class Library(NamedTuple):
     name: str
     about: str
     section: type[Any]
-    recipes: Mapping[str, LowRecipe]
+    recipes: Mapping[str, LowPrecisionRecipe]
     package: str
     install: str
     oldest: str = ""
@@ -94,7 +94,7 @@ class Conversion(NamedTuple):
         return str(self.section.recipe)
 
     @property
-    def recipe(self) -> LowRecipe:
+    def recipe(self) -> LowPrecisionRecipe:
         """Return the recipe."""
         return self.library.recipes[self.name]
 
@@ -106,7 +106,7 @@ class Conversion(NamedTuple):
 
     @property
     def remove(self) -> str:
-        """Return the edit that turns it off."""
+        """Return the edit that disables the library."""
         return f"set {self.key('enable')} to false"
 
     def key(self, name: str) -> str:
@@ -114,14 +114,14 @@ class Conversion(NamedTuple):
         return f"{self.library.name}.{name}"
 
     def unread(self) -> Iterator[tuple[str, str]]:
-        """Yield the keys that are set and that this recipe does not read, with a recipe that reads them."""
+        """Yield (key, recipe that reads it) for each set key that this recipe does not read."""
         readers = {key: name for name, row in self.library.recipes.items() for key in row.reads}
         defaults = self.library.section()
         for key, name in sorted(readers.items()):
             if key not in self.recipe.reads and getattr(self.section, key) != getattr(defaults, key):
                 yield key, name
 
-    def convertible(self, layers: Sequence[Layer]) -> list[Layer]:
+    def convertible(self, layers: Sequence[LinearLayer]) -> list[LinearLayer]:
         """Return the layers to convert, given all layers in the order in which they run."""
         ends = {id(layers[0]), id(layers[-1])} if self.section.skip_first_last_linear and layers else set()
         return [
@@ -131,8 +131,8 @@ class Conversion(NamedTuple):
         ]
 
 
-def layers_of(shape: ModelShape) -> Iterator[Layer]:
+def list_linear_layers(shape: ModelShape) -> Iterator[LinearLayer]:
     """Yield the linear layers of all blocks of a model, in order."""
     for block in range(shape.num_layers):
         for name, (inputs, outputs, _) in shape.linear_layers.items():
-            yield Layer(block, name, inputs, outputs)
+            yield LinearLayer(block, name, inputs, outputs)

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 
-class LikeLinear(nn.Linear):
+class LinearReplacement(nn.Linear):
     """A linear layer [..., K] -> [..., N] with parameters in fp32 and a product in the type of autocast.
 
     Its state is that of `nn.Linear`: a checkpoint does not depend on the library.
     """
 
     @classmethod
-    def sharing(cls, layer: nn.Linear) -> Self:
+    def with_parameters_of(cls, layer: nn.Linear) -> Self:
         """Return a layer with the parameters of `layer`; draws no random numbers."""
         with torch.device("meta"):
             made = cls(layer.in_features, layer.out_features, layer.bias is not None)

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 from neobert.precision.library import Conversion
 
 
-def keep_modules(_module: Any) -> None:
+def convert_nothing(_module: Any) -> None:
     """Convert nothing: modules compute in the autocast dtype, or in the dtype of their weights."""
 
 
-def converting(conversion: Conversion, seed: int, backbone: Any) -> None:
-    """Convert a backbone by a library; the module that does so imports torch."""
+def convert_by_library(conversion: Conversion, seed: int, backbone: Any) -> None:
+    """Convert a backbone with a library. Imports torch."""
     import_module("neobert.precision.conversion").convert(conversion, seed, backbone)
 
 
-def sharding(function: str, conversion: Conversion, module: Any) -> None:
-    """Call a function of the module `shards` of a library, which imports torch and the library."""
+def call_shards_function(function: str, conversion: Conversion, module: Any) -> None:
+    """Call a function of a library's module `shards`. Imports torch and the library."""
     shards = import_module(f"neobert.precision.{conversion.library.name}.shards")
     getattr(shards, function)(conversion.section, module)
 
@@ -49,9 +49,9 @@ class Recipe(NamedTuple):
     min_capability: tuple[int, int]
     gathered_dtype: str | None = None
     reduced_dtype: str | None = None
-    convert: Callable[[Any], None] = keep_modules
-    before_sharding: Callable[[Any], None] = keep_modules
-    after_update: Callable[[Any], None] = keep_modules
+    convert: Callable[[Any], None] = convert_nothing
+    before_sharding: Callable[[Any], None] = convert_nothing
+    after_update: Callable[[Any], None] = convert_nothing
     conversion: Conversion | None = None
 
     @property

@@ -18,7 +18,7 @@ from neobert.data.sources.rows import (
     Field,
     RowFormat,
     choose_column,
-    text_of,
+    parse_text,
 )
 from neobert.data.sources.saved_rows import split_folders
 from neobert.encoding.texts import numbered_lines, require_text_format, size_and_digest, unusable_texts_error
@@ -87,7 +87,7 @@ class Inputs:
 
     def _read_text(self, field: Field, value: object, column: str, location: str) -> str:
         if field.read is None:
-            return text_of(value, column, location, field.setting)
+            return parse_text(value, column, location, field.setting)
         text: str = field.read(
             value.split() if self.has_words and isinstance(value, str) else value, location
         )

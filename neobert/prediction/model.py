@@ -26,9 +26,9 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import load_weights
 from neobert.families.backbone import Backbone
-from neobert.families.hf.build import WHOLE_MODEL, read_model, refuse_absent
+from neobert.families.hf.build import WHOLE_MODEL, read_model, refuse_missing_weights
 from neobert.families.neobert.build import MODELS
-from neobert.families.neobert.build import backbone_of as neobert_backbone
+from neobert.families.neobert.build import backbone_from_model as neobert_backbone
 from neobert.model import NeoBERTConfig
 from neobert.objectives.labelled import LabelledObjective
 from neobert.objectives.step_kernels import resolve_step_kernels
@@ -148,5 +148,5 @@ def _load_neobert(folder: Path, auto_class: str, device: torch.device, dtype: to
 
 def _load_transformers(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
     model, absent, _ = read_model(auto_class, folder, WHOLE_MODEL)
-    refuse_absent(absent, folder, "pass a complete checkpoint")
+    refuse_missing_weights(absent, folder, "pass a complete checkpoint")
     return packed_backbone(model, auto_class, folder, device, dtype)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from neobert.config.text_formats import text_format
 from neobert.data.sources.table_rows import DELIMITERS
-from neobert.data.sources.text_files import delimiter_of
+from neobert.data.sources.text_files import file_delimiter
 from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
 from neobert.prediction.inputs import Inputs
 from neobert.printable import printable
@@ -57,7 +57,7 @@ def write_rows(path: Path, shards: Sequence[Path], *, inputs: Inputs, suffix: st
             file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
     else:
         has_suffix_of_input = not inputs.path.is_dir() and text_format(inputs.path) == suffix
-        delimiter = delimiter_of(inputs.path) if has_suffix_of_input else DELIMITERS[suffix]
+        delimiter = file_delimiter(inputs.path) if has_suffix_of_input else DELIMITERS[suffix]
         _write_table(path, rows, delimiter)
 
 

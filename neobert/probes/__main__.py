@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from neobert.errors import ProjectError, write_error_file
-from neobert.families.table import family_of
+from neobert.families.table import model_family
 from neobert.objectives.step_kernels import set_torch_kernels
 from neobert.probes.attention_suite import probe_attention
 from neobert.probes.numerics.suite import ParallelPaths, probe_named, run_suite
@@ -60,7 +60,7 @@ def probe_run_file(
     if device == "cuda" and not has_cuda:
         return {"unsupported": f"torch {torch.__version__} finds no CUDA device"}
     config, device_type = read_config(path), device or ("cuda" if has_cuda else "cpu")
-    if not family_of(config).has_numerics_probes:
+    if not model_family(config).has_numerics_probes:
         set_torch_kernels(config, device_type)
         return {"unsupported": "", "numerics": probe_attention(config)}
     if label is not None:

@@ -18,9 +18,9 @@ from torch.func import functional_call
 
 from neobert.data.batches.microbatch import Microbatch
 from neobert.families.attention import AttentionSpec
-from neobert.parallel import take_rows
+from neobert.parallel import copy_own_rows
 from neobert.probes.layout import Layout, with_edge_lengths, with_other_tokens
-from neobert.training.loop.task import TINY, Answer
+from neobert.training.loop.task import TINY, ProbeResult
 
 LONGEST_COMPARED = 512
 """Maximum length of compared documents: plain attention keeps all scores in memory."""
@@ -54,7 +54,7 @@ class ProbedModel:
     spec: AttentionSpec
 
 
-def attention_answers(probed: ProbedModel, batch: Microbatch) -> Iterator[Answer]:
+def attention_answers(probed: ProbedModel, batch: Microbatch) -> Iterator[ProbeResult]:
     """Yield the answers of all probes on a microbatch that is full of text.
 
     A probe that cannot be carried out, such as isolation with one document, yields no answer.
@@ -80,7 +80,7 @@ def attention_answers(probed: ProbedModel, batch: Microbatch) -> Iterator[Answer
     positions = probed.positions(batch)
     if positions is not None:
         is_misplaced = (positions.flatten().cpu() != layout.place) & layout.is_token
-        yield Answer("documents", "positions", int(is_misplaced.sum()))
+        yield ProbeResult("documents", "positions", int(is_misplaced.sum()))
 
 
 def attention_reach(spec: AttentionSpec) -> int:
@@ -95,33 +95,33 @@ def _largest_change(after: Tensor, before: Tensor) -> Tensor:
 
 def _isolation_answers(
     by_halves: Tensor, by_wholes: Tensor, is_even: Tensor, layout: Layout
-) -> Iterator[Answer]:
+) -> Iterator[ProbeResult]:
     """Yield the isolation answers: changing half of the documents must not change the others."""
     odd, even = ~is_even & layout.is_token, is_even & layout.is_token
     if not odd.any() and layout.is_token.all():
         return
     unchanged = torch.cat([by_halves[odd], by_wholes[even]])
     effect = torch.cat([by_halves, by_wholes]).max().clamp(min=TINY)
-    yield Answer("other documents and padding", "isolation", float(unchanged.max() / effect))
+    yield ProbeResult("other documents and padding", "isolation", float(unchanged.max() / effect))
 
 
 def _direction_answers(
     moved: Tensor, is_changed: Tensor, layout: Layout, spec: AttentionSpec
-) -> Iterator[Answer]:
+) -> Iterator[ProbeResult]:
     """Yield the direction answers: compare early tokens of documents whose second half was changed."""
     is_early = is_changed & ~layout.is_late
     if not is_early.any():
         return
     if spec.is_causal:
         effect = moved[is_changed].max().clamp(min=TINY)
-        yield Answer("later tokens", "causal", float(moved[is_early].max() / effect))
+        yield ProbeResult("later tokens", "causal", float(moved[is_early].max() / effect))
         return
     # The last of the early tokens is within any window of the first late one.
     is_last = is_early & (layout.place == layout.length // 2 - 1)
-    yield Answer("later tokens", "bidirectional", float((moved[is_last] > 0).float().mean()))
+    yield ProbeResult("later tokens", "bidirectional", float((moved[is_last] > 0).float().mean()))
 
 
-def equality_answer(probed: ProbedModel, batch: Microbatch, layout: Layout, hidden: Tensor) -> Answer:
+def equality_answer(probed: ProbedModel, batch: Microbatch, layout: Layout, hidden: Tensor) -> ProbeResult:
     """Compare documents in the microbatch with plain attention over each document alone.
 
     The value is the largest root mean square error of a token, relative to that of the formula in the run's
@@ -136,7 +136,7 @@ def equality_answer(probed: ProbedModel, batch: Microbatch, layout: Layout, hidd
         error = max(error, _rms(hidden[places] - truth))
         least = ROUNDING * float(truth.abs().max())
         unit = max(unit, least, _rms(probed.rounded(ids[places]) - truth))
-    return Answer("documents", "equality", error / max(unit, TINY))
+    return ProbeResult("documents", "equality", error / max(unit, TINY))
 
 
 def _rms(error: Tensor) -> float:
@@ -166,7 +166,7 @@ def draw_weights(model: nn.Module, embedding_multiplier: float = 1.0, seed: int 
             values.normal_(0.0, 1.0 / embedding_multiplier, generator=draw)
         else:
             values.normal_(0.0, values[0].numel() ** -0.5, generator=draw)
-        take_rows(weight, values)
+        copy_own_rows(weight, values)
 
 
 def _is_weight_offset_by_one(module: nn.Module, zeros: Tensor) -> bool:

@@ -15,7 +15,7 @@ from neobert.data.batches.windows import Cursor
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.families.backbone import build_backbone
 from neobert.families.shape import ModelShape
-from neobert.families.table import longest_row, shape_of
+from neobert.families.table import longest_row, model_shape
 from neobert.objectives import token_objective_for
 from neobert.objectives.compile import compile_objective
 from neobert.parallel import World
@@ -37,7 +37,7 @@ class MarkerTokens(NamedTuple):
 
     pad_id: int = 0
 
-    def ids_of_roles(self) -> dict[str, int | None]:
+    def role_ids(self) -> dict[str, int | None]:
         """Return the ids of special tokens, by their names in a model's config."""
         others = {"cls": 1, "sep": 2, "bos": 1, "eos": 2, "mask": 3}
         return {f"{role}_token_id": number for role, number in {"pad": self.pad_id, **others}.items()}
@@ -48,11 +48,11 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
 
     Raises `ProjectError` as the construction of the model does.
     """
-    world, vocab_size = World.of(config), vocabulary_rows(config)
-    shape = shape_of(config, vocab_size)
+    world, vocab_size = World.from_config(config), vocabulary_rows(config)
+    shape = model_shape(config, vocab_size)
     if config.distributed.mode == "fsdp2":  # all blocks may not fit on one device
         config = replace(config, "model.num_hidden_layers", min_layers_with_all_kinds(shape))
-        shape = shape_of(config, vocab_size)
+        shape = model_shape(config, vocab_size)
     tokenizer = cast(TokenizerBundle, MarkerTokens(max(0, shape.first_position - 1)))
     head = "AutoModelForCausalLM" if shape.attention.is_causal else "AutoModelForMaskedLM"
     backbone = build_backbone(config, tokenizer, vocab_size, world, head, {})
@@ -92,7 +92,7 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
 
 def min_layers_with_all_kinds(shape: ModelShape) -> int:
     """Return the number of first blocks (at least 2) that include every kind of attention of the model."""
-    kinds = [shape.attention.of_layer(number) for number in range(shape.num_layers)]
+    kinds = [shape.attention.for_layer(number) for number in range(shape.num_layers)]
     return min(len(kinds), max(2, *(kinds.index(each) + 1 for each in kinds)))
 
 

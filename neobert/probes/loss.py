@@ -12,16 +12,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from neobert.data.batches.microbatch import Microbatch, filler_of, is_target
+from neobert.data.batches.microbatch import Microbatch, ignored_label, is_target
 from neobert.data.batches.targets import IGNORED
 from neobert.families.attention import AttentionSpec
 from neobert.probes.layout import Layout, max_texts_per_example, with_other_tokens
-from neobert.training.loop.task import TINY, Answer, Examiner
+from neobert.training.loop.task import TINY, ProbeResult, TaskProber
 
 
 def loss_answers(
-    examiner: Examiner, batch: Microbatch, spec: AttentionSpec, num_classes: int, *, compares: bool = False
-) -> Iterator[Answer]:
+    examiner: TaskProber, batch: Microbatch, spec: AttentionSpec, num_classes: int, *, compares: bool = False
+) -> Iterator[ProbeResult]:
     """Yield whether the loss of an example depends on each of its own texts, and on nothing else.
 
     Args:
@@ -50,23 +50,23 @@ def loss_answers(
     text = text_index_in_example(batch)[layout.document]
     effect = min(change(own & (text == number)) for number in range(max_texts_per_example(batch)))
     which = "earlier" if looks_back else "later"
-    yield Answer(f"the {which} tokens of a text", "different", effect / max(abs(before), TINY))
+    yield ProbeResult(f"the {which} tokens of a text", "different", effect / max(abs(before), TINY))
     others = ~layout.is_token if compares else ~is_own
     subject = "padding" if compares else "other texts and padding"
-    yield Answer(subject, "same", change(others) / max(effect, TINY))
+    yield ProbeResult(subject, "same", change(others) / max(effect, TINY))
     if looks_back:
-        yield Answer(
+        yield ProbeResult(
             "the later tokens of a text", "same", change(is_own & layout.is_late) / max(effect, TINY)
         )
         yield _shift_answer(examiner, batch, early & (layout.place == layout.length // 2 - 1), num_classes)
 
 
-def _shift_answer(examiner: Examiner, batch: Microbatch, is_last: Tensor, num_classes: int) -> Answer:
+def _shift_answer(examiner: TaskProber, batch: Microbatch, is_last: Tensor, num_classes: int) -> ProbeResult:
     """Return the answer for the target shift: the token at a target's own position must affect its loss."""
     labelled = with_labels_at(batch, is_last, num_classes)
     before = examiner.loss(labelled)
     effect = abs(examiner.loss(with_other_tokens(labelled, is_last)) - before)
-    return Answer("the token at the position of a target", "shift", effect / max(abs(before), TINY))
+    return ProbeResult("the token at the position of a target", "shift", effect / max(abs(before), TINY))
 
 
 def with_padding(batch: Microbatch) -> Microbatch:
@@ -83,7 +83,7 @@ def with_half_as_padding(batch: Microbatch) -> Microbatch:
     assert batch.cu_seqlens is not None
     is_late = batch.groups > batch.groups.max() // 2
     num_segments = int(is_late.nonzero()[0])
-    labels = batch.labels.masked_fill(is_late, filler_of(batch.labels.numpy()))
+    labels = batch.labels.masked_fill(is_late, ignored_label(batch.labels.numpy()))
     return replace(
         batch,
         labels=labels,
@@ -113,5 +113,5 @@ def with_labels_at(batch: Microbatch, is_labelled: Tensor, num_classes: int) -> 
 
 def with_half_of_labels(batch: Microbatch) -> Microbatch:
     """Keep every second example's labels, and ignore the other labels."""
-    labels = batch.labels.masked_fill(batch.groups % 2 == 1, filler_of(batch.labels.numpy()))
+    labels = batch.labels.masked_fill(batch.groups % 2 == 1, ignored_label(batch.labels.numpy()))
     return replace(batch, labels=labels, num_targets=int(is_target(labels.numpy()).sum()))

@@ -19,17 +19,17 @@ from torch import Tensor
 from neobert.data.batches.microbatch import Microbatch
 from neobert.families.attention import AttentionSpec, SelectedBlocks
 from neobert.families.backbone import Backbone
-from neobert.families.nsa.attention import attend_with, choose_kernels
-from neobert.families.nsa.by_token import attend_by_token, weights_of_token
-from neobert.families.nsa.model import NativeSparseAttention, rotated, rotation_by
-from neobert.families.nsa.reference import Attended
+from neobert.families.nsa.attention import build_attend, choose_kernels
+from neobert.families.nsa.by_token import attend_by_token, token_block_weights
+from neobert.families.nsa.model import NativeSparseAttention, compute_rotation, rotate_halves
+from neobert.families.nsa.reference import AttentionResult
 from neobert.kernels.plain_attention import plain_attention
 from neobert.objectives import Objective
 from neobert.parallel import World
 from neobert.probes.attention import ROUNDING
 from neobert.probes.probed_model import hidden_states
 from neobert.tasks.rank_data import objective_inputs
-from neobert.training.loop.task import Answer
+from neobert.training.loop.task import ProbeResult
 
 TIE = 1e-5
 """Relative weight difference below which two blocks are interchangeable in the selection."""
@@ -38,12 +38,12 @@ FAR = 4096
 
 Row = tuple[Tensor, Tensor, Tensor, Tensor]
 """Packed q [T, N, H], k and v [T, K, H], and gates [T, N, 3]."""
-Operator = Callable[[Row, Sequence[int], SelectedBlocks], Attended]
+Operator = Callable[[Row, Sequence[int], SelectedBlocks], AttentionResult]
 
 
 def sparse_answers_for_model(
     backbone: Backbone, objective: Objective, world: World, batch: Microbatch, spec: AttentionSpec
-) -> Iterator[Answer]:
+) -> Iterator[ProbeResult]:
     """Yield the answers of all probes for a model on its device; none without sparse attention."""
     if spec.selected is None:
         return
@@ -52,26 +52,26 @@ def sparse_answers_for_model(
         states = hidden_states(backbone, objective, objective_inputs(batch, world.device))
         loss = (states.float() * torch.linspace(-1, 1, states.shape[-1], device=states.device)).sum()
     modules = [each for each in backbone.model.modules() if isinstance(each, NativeSparseAttention)]
-    yield Answer("gates without a gradient", "exact", count_dead_gates(modules, loss))
+    yield ProbeResult("gates without a gradient", "exact", count_dead_gates(modules, loss))
 
 
-def sparse_answers(spec: AttentionSpec, device: torch.device, dtype: torch.dtype) -> Iterator[Answer]:
+def sparse_answers(spec: AttentionSpec, device: torch.device, dtype: torch.dtype) -> Iterator[ProbeResult]:
     """Yield the answers of the probes for the operator that runs on this device."""
     assert spec.selected is not None
     kernels, sparse = choose_kernels(device.type, dtype, spec), spec.selected
 
-    def operator(row: Row, lengths: Sequence[int], selected: SelectedBlocks) -> Attended:
+    def operator(row: Row, lengths: Sequence[int], selected: SelectedBlocks) -> AttentionResult:
         bounds = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
-        return attend_with(kernels, replace(spec, selected=selected), bounds, max(lengths))(*row)
+        return build_attend(kernels, replace(spec, selected=selected), bounds, max(lengths))(*row)
 
     lengths = uneven_lengths(sparse)
     row = random_row(spec, sum(lengths), device, dtype)
     yield from against_definition(operator, row, lengths, sparse)
     yield from unchanged_answers(operator, row, lengths, sparse)
-    yield Answer(
+    yield ProbeResult(
         "dense attention, where both cover a document", "close", against_dense(operator, spec, device, dtype)
     )
-    yield Answer("rotation in fp32", "close", rotation_error(device, dtype, spec.head_size))
+    yield ProbeResult("rotation in fp32", "close", rotation_error(device, dtype, spec.head_size))
 
 
 def uneven_lengths(sparse: SelectedBlocks) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ def random_row(spec: AttentionSpec, tokens: int, device: torch.device, dtype: to
 @torch.no_grad()
 def against_definition(
     operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks
-) -> Iterator[Answer]:
+) -> Iterator[ProbeResult]:
     """Compare selection and outputs with the definition, computed for each document alone, token by token."""
     found, wrong, error = operator(row, lengths, sparse), 0, 0.0
     parts = zip(*(each.split(list(lengths)) for each in (*row, found.context, found.blocks)), strict=True)
@@ -105,11 +105,11 @@ def against_definition(
             for head, entries in enumerate(heads):
                 own = sorted(block for block in entries if block >= 0)
                 if own != sorted(chosen[t][head]):
-                    weights = weights_of_token(q, k, t, head, sparse)
+                    weights = token_block_weights(q, k, t, head, sparse)
                     wrong += not _is_selection_tied(own, chosen[t][head], weights)
         error = max(error, _error_in_rounding_units(context, expected))
-    yield Answer("selected blocks of the definition", "exact", wrong)
-    yield Answer("outputs of the definition", "close", error)
+    yield ProbeResult("selected blocks of the definition", "exact", wrong)
+    yield ProbeResult("outputs of the definition", "close", error)
 
 
 def _is_selection_tied(own: Sequence[int], chosen: Sequence[int], weights: Sequence[float]) -> bool:
@@ -123,7 +123,7 @@ def _is_selection_tied(own: Sequence[int], chosen: Sequence[int], weights: Seque
 
 def unchanged_answers(
     operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks
-) -> Iterator[Answer]:
+) -> Iterator[ProbeResult]:
     """Change later tokens, other documents, and another head of keys, and measure what else changes."""
     device = row[0].device
     place = torch.cat([torch.arange(length) for length in lengths]).to(device)
@@ -137,18 +137,18 @@ def unchanged_answers(
             _measure_unchanged_part(operator, each, lengths, sparse, ~is_changed) for each in rows
         )
         differs = sum(int((one != two).sum()) for one, two in zip(before.values, after.values, strict=True))
-        yield Answer(f"results where {subject} change", "exact", differs)
-        yield Answer(f"gradients of {subject}", "exact", after.leaks)
+        yield ProbeResult(f"results where {subject} change", "exact", differs)
+        yield ProbeResult(f"gradients of {subject}", "exact", after.leaks)
         # A GPU adds the parts of a gradient in any order.
         error = max(map(_error_in_rounding_units, after.gradients, before.gradients))
-        yield Answer(f"gradients where {subject} change", "close", error)
+        yield ProbeResult(f"gradients where {subject} change", "close", error)
     if (heads := row[1].shape[1]) > 1:
         changed = _with_other_values(row, torch.ones_like(is_late), first_head=True)
         before, after = (
             operator(each, lengths, sparse).context.unflatten(1, (heads, -1)) for each in (row, changed)
         )
         differs = (before[:, 1:] != after[:, 1:]).sum()
-        yield Answer("results where another head of keys changes", "exact", int(differs))
+        yield ProbeResult("results where another head of keys changes", "exact", int(differs))
 
 
 class UnchangedPart(NamedTuple):
@@ -218,7 +218,7 @@ def rotation_error(device: torch.device, dtype: torch.dtype, head_size: int) -> 
     x = torch.randn(2, 1, head_size, generator=torch.Generator().manual_seed(0)).to(device, dtype)
     positions = torch.tensor([FAR - 1, FAR + 1], device=device)
     with torch.autocast(device.type, torch.bfloat16):
-        found = rotated(x, rotation_by(positions, head_size, theta)).double()
+        found = rotate_halves(x, compute_rotation(positions, head_size, theta)).double()
     angles = positions[:, None, None].double() * theta ** -(torch.arange(half, device=device).double() / half)
     first, second = x.double().chunk(2, -1)
     expected = torch.cat(

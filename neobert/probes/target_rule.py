@@ -12,10 +12,10 @@ from torch import Tensor
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
 from neobert.probes.layout import Layout
-from neobert.training.loop.task import Answer
+from neobert.training.loop.task import ProbeResult
 
 
-def target_answers(batch: Microbatch) -> Iterator[Answer]:
+def target_answers(batch: Microbatch) -> Iterator[ProbeResult]:
     """Yield whether the targets of an unchanged microbatch are the next tokens of their own documents.
 
     A microbatch without targets yields no answer.
@@ -26,14 +26,14 @@ def target_answers(batch: Microbatch) -> Iterator[Answer]:
     is_telling = (ids != one_on) & (one_on != two_on) & (ids != two_on)
     inner = is_target & is_telling & (layout.place < layout.length - 2)
     if inner.any():
-        yield Answer("the targets in a text", "next", _true_share((labels == one_on)[inner]))
+        yield ProbeResult("the targets in a text", "next", _true_share((labels == one_on)[inner]))
     # The last token of a text has no next one. If all texts begin alike, that label cannot reveal a
     # neighbour.
     starts = ids[layout.is_token & (layout.place == 0)]
     last = is_target & layout.is_token & (layout.place == layout.length - 1)
     last[-1] = False
     if last.any() and (starts != starts[0]).any():
-        yield Answer("the targets at the end of a text", "end", _true_share((labels != one_on)[last]))
+        yield ProbeResult("the targets at the end of a text", "end", _true_share((labels != one_on)[last]))
 
 
 def _true_share(is_right: Tensor) -> float:

@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
     configure_logging()
     signals, parent = Signals(), os.getppid()
     try:
-        with signals.installed():
+        with signals.handle_signals():
             name, resolved, folder = arguments
             return rehearse(name, read_config(Path(resolved)), Path(folder), signals)
     except ProjectError as error:

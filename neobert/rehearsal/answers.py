@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.probes.attention import attention_answers, draw_weights
 from neobert.probes.loss import loss_answers
 from neobert.probes.probed_model import probed_model
@@ -18,7 +18,7 @@ from neobert.rehearsal.trials import evaluate_batch, first_batches, preserve_run
 from neobert.tasks.specs import spec_of
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop import steps
-from neobert.training.loop.task import Answer
+from neobert.training.loop.task import ProbeResult
 from neobert.training.state.trainer import Trainer
 
 
@@ -29,7 +29,7 @@ class TrainerExaminer:
         self._trainer = trainer
         # Labels that the run never had may have a higher loss than any before: not a spike of the run.
         report = trainer.run_dir / "nonfinite_of_probe.json"
-        trainer.guard = FiniteGuard(trainer.world.device, report, 1, trainer.world.add_up)
+        trainer.guard = FiniteGuard(trainer.world.device, report, 1, trainer.world.all_reduce_sum)
 
     def loss(self, batch: Any) -> float:
         """Return the loss of a microbatch over all ranks, with the same dropout in every call."""
@@ -46,13 +46,13 @@ class TrainerExaminer:
         train_on_batch(self._trainer, batch)
 
 
-def all_answers(trainer: Trainer, batch: Any) -> Iterator[Answer]:
+def all_answers(trainer: Trainer, batch: Any) -> Iterator[ProbeResult]:
     """Yield the answers of every test on a microbatch that is full of text. Changes the weights.
 
     The tests of loss and attention are the same for every task; a task may add its own.
     """
     task, world = trainer.task, trainer.world
-    shape = shape_of(trainer.config, task.model.config.vocab_size)
+    shape = model_shape(trainer.config, task.model.config.vocab_size)
     spec = shape.attention
     examiner = TrainerExaminer(trainer)
     of_task = spec_of(trainer.config)
@@ -68,7 +68,7 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[Answer]:
     model = probed_model(task.backbone, task.objective, world, task.inputs, spec)
     # Ranks compute sharded blocks together, so they make the same calls.
     batch = world.on_main(lambda: batch)
-    with world.entered(trainer.module, task.backbone.ends):
+    with world.gather_root_parameters(trainer.module, task.backbone.ends):
         yield from attention_answers(model, batch)
         yield from sparse_answers_for_model(task.backbone, task.objective, world, batch, spec)
     task.objective.train()

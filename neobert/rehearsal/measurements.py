@@ -24,7 +24,7 @@ from neobert.config.annotations import section_members, type_hints
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.metric_names import EVAL_LOSS, PACE, TRAIN_LOSS
 from neobert.rehearsal.script import RehearsalScript
 from neobert.rehearsal.trials import WorstCase, first_batches
@@ -268,7 +268,7 @@ def measure_evaluation(
 def describe_attention(trainer: Trainer, has_mask: bool | None) -> dict[str, Any]:
     """Return the chosen attention kernel, and the kernel that each transformer block used."""
     ran = trainer.task.attention_ran
-    layers = shape_of(trainer.config, trainer.task.model.config.vocab_size).num_layers
+    layers = model_shape(trainer.config, trainer.task.model.config.vocab_size).num_layers
     return {
         "resolved": trainer.task.backbone.attention,
         "ran": [ran.get(layer, "") for layer in range(layers)],

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from neobert.export.weights import unique_weights
-from neobert.parallel import own_part
+from neobert.parallel import local_shard
 from neobert.training.checkpoint.tensors import optimizer_tensors, random_state
 from neobert.training.loop.task import Batches
 from neobert.training.state.train_state import LossWindow
@@ -118,7 +118,7 @@ def state_digests(trainer: Trainer) -> dict[str, str]:
 
 
 def _tensor_digest(tensor: Tensor) -> str:
-    part = own_part(tensor.detach())
+    part = local_shard(tensor.detach())
     digest = sha256(f"{tuple(part.shape)} {part.dtype}".encode())
     digest.update(part.contiguous().cpu().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from neobert.data.batches.microbatch import Microbatch, filler_of, is_target
+from neobert.data.batches.microbatch import Microbatch, ignored_label, is_target
 from neobert.errors import ProjectError
-from neobert.parallel import own_part
+from neobert.parallel import local_shard
 from neobert.probes.layout import group_texts, max_texts_per_example, with_lengths
 from neobert.runfiles.checkpoint.manifest import FILE_NAME as MANIFEST
 from neobert.training.checkpoint.tensors import random_state, restore_random_state
@@ -97,7 +97,7 @@ def evaluate_batch(trainer: Trainer, batch: Any) -> Any:
     """Evaluate one microbatch; return the result of `Objective.evaluate`."""
     world, objective = trainer.world, trainer.task.objective
     objective.eval()
-    with world.evaluating(trainer.module), world.autocast():
+    with world.evaluation_context(trainer.module), world.autocast():
         found = objective.evaluate(**trainer.task.inputs(batch, world.device))
     objective.train()
     return found
@@ -118,7 +118,7 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
             trainer, [first, second], trainer.task.step or steps.accumulate
         )
         restore_random_state(generators)  # the same dropout again
-        (num_first, _), (num_second, _) = (steps.agree(trainer, [each]) for each in (first, second))
+        (num_first, _), (num_second, _) = (steps.agree_on_counts(trainer, [each]) for each in (first, second))
         if reference := trainer.task.reference_step:
             wanted, _ = _accumulated_gradient(trainer, [first, second], reference)
         else:
@@ -131,7 +131,7 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
     for whole, expected in zip(together, wanted, strict=True):
         squares += torch.stack([(whole - expected).square().sum(), expected.square().sum()]).double()
     if trainer.world.is_sharded:  # each replica has the sum of all parts already
-        squares = trainer.world.add_up(squares.to(trainer.world.device))
+        squares = trainer.world.all_reduce_sum(squares.to(trainer.world.device))
     difference, size = squares.sqrt().tolist()
     return {
         "num_targets": [num_first, num_second],
@@ -151,7 +151,7 @@ def _keep_some_targets(tensor: Tensor, keep_every: int) -> tuple[Tensor, int]:
     labels = tensor.numpy().copy()
     places = np.flatnonzero(is_target(labels))
     kept = places[::keep_every]
-    labels.flat[np.setdiff1d(places, kept)] = filler_of(labels)
+    labels.flat[np.setdiff1d(places, kept)] = ignored_label(labels)
     return torch.from_numpy(labels), len(kept)
 
 
@@ -162,10 +162,10 @@ def _accumulated_gradient(
 
     The gradients are copied to the host, because a nearly full device has no room for three copies.
     """
-    num_targets, _ = steps.agree(trainer, batches)
+    num_targets, _ = steps.agree_on_counts(trainer, batches)
     step(trainer, batches, num_targets)
     gradients = [
-        own_part(each.grad).float().cpu().clone()
+        local_shard(each.grad).float().cpu().clone()
         for each in trainer.task.model.parameters()
         if each.grad is not None
     ]

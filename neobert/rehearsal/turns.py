@@ -47,7 +47,7 @@ def train_in_turns(config: RunConfig, folder: Path, name: str) -> Iterator[dict[
     use_all_cores()
     distributed = replace(config.distributed, nproc_per_node=1, nnodes=1)
     single = replace(without_warm_up_phases(config), distributed=distributed)
-    world = World.of(single)
+    world = World.from_config(single)
     make_reproducible(single, world)
     run_dir = folder / f"{name}_run"
     run_dir.mkdir()

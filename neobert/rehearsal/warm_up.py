@@ -37,7 +37,7 @@ def warm_up(config: RunConfig, *, only: str = "") -> None:
     from neobert.training.loop.assembly import assemble, make_reproducible
 
     use_all_cores()
-    world = World.of(config)
+    world = World.from_config(config)
     make_reproducible(config, world)
     with tempfile.TemporaryDirectory() as folder:
         trainer = assemble(config, Path(folder), world, Signals(), None)

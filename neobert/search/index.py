@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from neobert.atomic_write import open_replacement, write_atomically
 from neobert.config.schema import TokenizerConfig
-from neobert.data.sources.unreadable import unopened
+from neobert.data.sources.unreadable import unopened_error
 from neobert.encoding.passages import Passages
 from neobert.encoding.request import EMBEDDINGS, Request
 from neobert.encoding.texts import Texts, size_and_digest
@@ -56,7 +56,7 @@ class FileState:
         try:
             state = path.stat()
         except OSError as error:
-            raise unopened(path, error) from error
+            raise unopened_error(path, error) from error
         if (state.st_size, state.st_mtime_ns) == (self.size, self.mtime_ns):
             return True
         return state.st_size == self.size and size_and_digest(path)[1] == self.digest

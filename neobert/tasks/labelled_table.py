@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from neobert.config.text_formats import TEXT, hint_for_plain_text, text_format, uncompressed_suffix
-from neobert.data.sources.file_listing import is_saved_dataset, places_of
+from neobert.data.sources.file_listing import is_saved_dataset, resolve_paths
 from neobert.data.sources.file_selection import TRAIN, TextFile, select_files
 from neobert.data.sources.rows import RowFormat
 from neobert.data.sources.saved_rows import saved_rows, split_folders
@@ -194,7 +194,7 @@ def training_tables(text: Path) -> list[Path]:
 
 
 def _selected_files(text: Path) -> Sequence[TextFile]:
-    return select_files(places_of([str(text)]), ALL_COLUMNS, lambda _: False).files
+    return select_files(resolve_paths([str(text)]), ALL_COLUMNS, lambda _: False).files
 
 
 def read_rows(table: Path, rows: RowFormat = ALL_COLUMNS) -> Rows:

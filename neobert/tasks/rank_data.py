@@ -17,7 +17,7 @@ from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.export.folder import drop_inert_tokens, read_tokenizer_files, with_max_length
 from neobert.families.shape import ModelShape
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.parallel import World
 from neobert.runfiles.checkpoint.state import DATA_FINGERPRINT, TOKENIZER_DIGEST
 from neobert.tasks.specs import spec_of
@@ -37,11 +37,11 @@ class RankData:
     prepared: PreparedData
     world: World
     vocab_size: int
-    on_sign: Callable[[], None] = lambda: None
+    on_progress: Callable[[], None] = lambda: None
     shape: ModelShape = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", shape_of(self.config, self.vocab_size))
+        object.__setattr__(self, "shape", model_shape(self.config, self.vocab_size))
 
     def flops(self, batch: Microbatch) -> int:
         """Count the FLOPs of a microbatch, forward and backward, without padding."""
@@ -58,7 +58,7 @@ class RankData:
             rank=self.world.dp_rank,
             world_size=self.world.dp_size,
             cursor=cursor,
-            on_sign=self.on_sign,
+            on_progress=self.on_progress,
         )
 
     def evaluation(self) -> EvalStream:
@@ -102,7 +102,7 @@ def task_over(run: TaskInputs, kind: Callable[..., RankData] = RankData, **own: 
             number of outputs of the head.
     """
     prepared, backbone = run.prepared, run.backbone
-    data = kind(run.config, prepared, run.world, backbone.model.config.vocab_size, run.on_sign)
+    data = kind(run.config, prepared, run.world, backbone.model.config.vocab_size, run.on_progress)
     if "num_classes" not in own:
         own["num_classes"] = 1 if backbone.head is None else backbone.head.linear.out_features
     own.setdefault("logged", backbone.logged)

@@ -33,7 +33,7 @@ class TokenMetrics:
 
     def values(self, world: World) -> dict[str, float | None]:
         """Return the means over all ranks; None without targets."""
-        loss_sum, num_correct = world.add_up(self._sums).tolist()
+        loss_sum, num_correct = world.all_reduce_sum(self._sums).tolist()
         (num_targets,) = world.sum_over_ranks([self._num_targets])
         loss = loss_sum / num_targets if num_targets else None
         return {
@@ -48,7 +48,7 @@ class TokenMetrics:
             return {}
         sums = torch.zeros(2, len(RANGES), dtype=torch.float64, device=self._sums.device)
         own = sums if self._by_position is None else self._by_position
-        loss_sums, counts = world.add_up(own).tolist()
+        loss_sums, counts = world.all_reduce_sum(own).tolist()
         means = [loss / count if count else None for loss, count in zip(loss_sums, counts, strict=True)]
         named = zip(LOSSES_BY_POSITION, means, strict=True)
         return {metric.name: mean for metric, mean in named if reports_position(metric, self._row)}

@@ -14,12 +14,12 @@ from torch.optim import Optimizer
 from neobert.adapters.lora import add_adapter, with_adapter
 from neobert.config.schema import RunConfig
 from neobert.data.batches.stateless_random import stream_key
-from neobert.data.store.contents import scores_in
+from neobert.data.store.contents import score_statistics
 from neobert.data.store.prepared_data import PreparedData
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.families.backbone import Backbone, build_backbone
-from neobert.families.hf.saved_tokenizer import refuse_other_reading
-from neobert.families.table import shape_of
+from neobert.families.hf.saved_tokenizer import refuse_other_tokenizer
+from neobert.families.table import model_shape
 from neobert.objectives.compile import compile_objective
 from neobert.optim import build_optimizer
 from neobert.parallel import World
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 _DROPOUT_STREAM = 0x64726F70
 
 
-class ReadyModel(NamedTuple):
+class PreparedModel(NamedTuple):
     """A model that can train.
 
     Attributes:
@@ -55,8 +55,8 @@ def prepare_model(
     world: World,
     *,
     is_fresh: bool,
-    on_sign: Callable[[], None] = lambda: None,
-) -> ReadyModel:
+    on_progress: Callable[[], None] = lambda: None,
+) -> PreparedModel:
     """Build a model and its task, load, convert, compile and shard it, and build its optimizer.
 
     Each step needs the result of the one before: weights are loaded into the modules of their checkpoint; a
@@ -67,18 +67,18 @@ def prepare_model(
     Args:
         is_fresh: load `model.pretrained_checkpoint`, or keep random weights; False for a resumed run, which
             loads its checkpoint afterwards.
-        on_sign: called on progress while waiting for text.
+        on_progress: called on progress while waiting for text.
 
     Raises `ProjectError` if tokenizer, weights or kernels are incompatible with the config.
     """
     with world.deferring_weights() as weights:
         backbone = build_model(config, prepared.tokenizer, world)
         if is_fresh and load_initial_weights(config, prepared.tokenizer, backbone):
-            match_scores(backbone.head, scores_in(prepared.train))
+            match_scores(backbone.head, score_statistics(prepared.train))
         if config.adapter.type is not None:
             add_adapter(backbone, config)
     world.recipe.convert(backbone)
-    task = build_task(TaskInputs(config, prepared, world, backbone, on_sign))
+    task = build_task(TaskInputs(config, prepared, world, backbone, on_progress))
     compile_objective(config, task.objective, num_ranks=world.size)
     module = world.prepare(
         task.objective,
@@ -88,12 +88,12 @@ def prepare_model(
         is_fresh=is_fresh,
     )
     vary_dropout_by_rank(config, world)
-    return ReadyModel(task, module, build_optimizer(config.optimizer, backbone.model, backbone.layouts))
+    return PreparedModel(task, module, build_optimizer(config.optimizer, backbone.model, backbone.layouts))
 
 
 def sharding_options(config: RunConfig, backbone: Backbone, world: World) -> dict[str, bool]:
     """Return how `World.prepare` gathers blocks: by the rule of the plan, with the memory of this device."""
-    shape = shape_of(config, backbone.model.config.vocab_size)
+    shape = model_shape(config, backbone.model.config.vocab_size)
     memory_mib, is_cuda = world.device_memory_mib, world.is_on_gpu
     reshards = choose_resharding(config, shape, memory_mib, is_cuda=is_cuda, kernels=backbone.kernels)
     if world.is_sharded:
@@ -106,7 +106,7 @@ def build_model(config: RunConfig, tokenizer: TokenizerBundle, world: World) -> 
     spec, vocab_size = spec_of(config), vocabulary_rows(config, tokenizer)
     settings = spec.model_settings(config)
     backbone = build_backbone(config, tokenizer, vocab_size, world, spec.auto_class, settings)
-    refuse_other_reading(tokenizer, backbone.model.config.model_type)
+    refuse_other_tokenizer(tokenizer, backbone.model.config.model_type)
     num_parameters = sum(parameter.numel() for parameter in backbone.model.parameters())
     outputs = "" if backbone.head is None else f", {backbone.head.linear.out_features:,} outputs"
     log.info("model: %s parameters, %s tokens%s", f"{num_parameters:,}", f"{vocab_size:,}", outputs)

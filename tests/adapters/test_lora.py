@@ -17,8 +17,8 @@ pytest.importorskip("peft", reason="adapters need the extra lora")
 from neobert.adapters.lora import add_adapter, is_lora_factor, merge_adapter
 from neobert.config import from_dict
 from neobert.errors import ProjectError
-from neobert.families.neobert.build import backbone_of
-from neobert.families.table import shape_of
+from neobert.families.neobert.build import backbone_from_model
+from neobert.families.table import model_shape
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from neobert.plan.memory import predict_memory
 
@@ -48,17 +48,17 @@ def model_of(config, kind=NeoBERTForSequenceClassification):
 def test_the_plan_counts_the_weights_that_are_trained(adapter):
     config = config_of(**adapter)
     model = model_of(config)
-    add_adapter(backbone_of(model), config)
+    add_adapter(backbone_from_model(model), config)
     trained = {name: each.numel() for name, each in model.named_parameters() if each.requires_grad}
     factors = sum(count for name, count in trained.items() if is_lora_factor(name))
-    assert factors == shape_of(config, 64).adapter_parameters
+    assert factors == model_shape(config, 64).adapter_parameters
     assert {name.split(".")[0] for name in trained if not is_lora_factor(name)} == {"dense", "classifier"}
 
 
 def test_frozen_weights_have_no_gradient_no_moments_and_cost_a_third_less():
     config = config_of()
     whole = replace(config, adapter=replace(config.adapter, type=None))
-    few, all_of_them = (shape_of(each, 64) for each in (config, whole))
+    few, all_of_them = (model_shape(each, 64) for each in (config, whole))
     assert few.trained.total < all_of_them.trained.total == all_of_them.parameters.total
     assert few.product_flops == 4 * few.parameters.linear + 6 * few.adapter_parameters
     assert all_of_them.product_flops == 6 * all_of_them.parameters.linear
@@ -81,7 +81,7 @@ def test_merged_weights_compute_what_the_adapter_computes(kind):
     model = model_of(config, kind)
     ids, mask = torch.randint(0, 64, (3, 9)), torch.ones(3, 9, dtype=torch.long)
     untouched = model(input_ids=ids, attention_mask=mask).logits
-    add_adapter(backbone_of(model), config)
+    add_adapter(backbone_from_model(model), config)
     assert torch.equal(model(input_ids=ids, attention_mask=mask).logits, untouched), "B begins with zeros"
     for name, parameter in model.named_parameters():
         if is_lora_factor(name):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from neobert.bench.arm import Arm, without_warm_up_phases
 from neobert.config import from_dict
 from neobert.plan.pieces import piece_length, piece_length_at
-from neobert.training.loop.hooks import Collector, collecting_between_steps
+from neobert.training.loop.hooks import GarbageCollector, collect_between_steps
 
 
 def test_a_benchmark_measures_the_steps_after_the_warm_ups():
@@ -23,10 +23,10 @@ def test_a_benchmark_measures_the_steps_after_the_warm_ups():
 
 def test_what_compilation_left_is_collected_before_the_turns():
     arm = Arm.__new__(Arm)
-    arm._collector, arm._rows = Collector(), []
+    arm._collector, arm._rows = GarbageCollector(), []
     arm._advance, arm._new_hooks = lambda count: 0.0, list
     arm.trainer = SimpleNamespace(progress=SimpleNamespace(step=15))
-    with collecting_between_steps():
+    with collect_between_steps():
         left = [[]]
         arm.warm_up(15)
         assert all(left is not each for each in gc.get_objects())

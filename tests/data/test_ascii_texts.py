@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
-from neobert.data.sources.rows import without_layout
+from neobert.data.sources.rows import without_whitespace_and_case
 from neobert.data.tokenize.ascii_texts import ascii_tokenizer
 
 WORDS = [
@@ -75,4 +75,4 @@ def test_an_added_token_with_an_accent_is_found_in_ascii_by_the_whole_normalizer
 
 @given(st.text(st.characters(max_codepoint=127)))
 def test_the_layout_of_ascii_is_removed_as_that_of_other_texts(text):
-    assert without_layout(text) + "\u00e9" == without_layout(text + "\u00e9")
+    assert without_whitespace_and_case(text) + "\u00e9" == without_whitespace_and_case(text + "\u00e9")

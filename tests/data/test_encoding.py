@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from neobert.config.schema import TokenizerConfig
-from neobert.data.sources.rows import characters
+from neobert.data.sources.rows import count_characters
 from neobert.data.tokenize import encoding, encoding_pool, long_texts
 from neobert.data.tokenize.encoding import Counts, Encoded, SegmentEncoder, segment_encoder, token_dtype
 from neobert.data.tokenize.encoding_pool import encode_all, encode_in_processes
@@ -69,7 +69,7 @@ def test_a_long_document_is_tokenised_in_pieces_and_no_token_changes(bundle, kin
         text = "".join(part + space for part, space in pairs)
         ids = [list(each) for each in cut.token_ids([text, "", "ba"])]
         assert ids == [backend.encode(each, add_special_tokens=False).ids for each in (text, "", "ba")]
-        num_pieces.append(sum(1 for _ in cut._marked_pieces(text)))
+        num_pieces.append(sum(1 for _ in cut._pieces_with_end_marks(text)))
 
     num_pieces: list[int] = []
     check()
@@ -258,7 +258,7 @@ def test_books_are_encoded_a_few_at_a_time(bundle, monkeypatch):
     real = SegmentEncoder.encode
 
     def watched(self, rows):
-        sizes.append(sum(map(characters, rows)))
+        sizes.append(sum(map(count_characters, rows)))
         return real(self, rows)
 
     monkeypatch.setattr(SegmentEncoder, "encode", watched)

@@ -13,7 +13,7 @@ from neobert.config import from_dict, to_dict
 from neobert.config.schema import TokenizerConfig
 from neobert.data.store.prepare import prepare
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
-from neobert.data.tokenize.train_tokenizer import save_whole
+from neobert.data.tokenize.train_tokenizer import save_atomically
 from neobert.errors import ERROR_FILE_ENV, read_error_file
 from neobert.json_program import serve
 from tests.data.conftest import Configure
@@ -92,10 +92,10 @@ def test_a_full_disk_leaves_no_half_of_a_tokenizer(tokenizer_dir, tmp_path, monk
 
     monkeypatch.setattr(TokenizerBundle, "save", save)
     with pytest.raises(OSError, match="No space"):
-        save_whole(bundle, tmp_path / "out")
+        save_atomically(bundle, tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
     monkeypatch.undo()
-    save_whole(bundle, tmp_path / "out")
+    save_atomically(bundle, tmp_path / "out")
     assert load_tokenizer(TokenizerConfig(path=str(tmp_path / "out"))).digest == bundle.digest
 
 

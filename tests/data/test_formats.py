@@ -23,7 +23,7 @@ from neobert.data.sources import lines, table_rows
 from neobert.data.sources.corpus import open_corpus
 from neobert.data.sources.rows import NESTED, Field, RowFormat
 from neobert.data.sources.table_rows import MESSAGES, array_objects
-from neobert.data.sources.text_files import column_of, read_table
+from neobert.data.sources.text_files import file_columns, read_table
 from neobert.errors import ProjectError
 from tests.data.conftest import format_of
 from tests.data.test_text_files import put, read, refused
@@ -51,8 +51,8 @@ SPELLED = {
 def test_rows_are_the_same_in_every_format(tmp_path, name):
     path = put(tmp_path / name, SPELLED[name])
     assert [text.replace("\r\n", "\n") for text in read(path)] == TEXTS
-    assert column_of(path, format_of(None)) == "text"
-    assert column_of(path, format_of("id")) == "id"
+    assert file_columns(path, format_of(None)) == "text"
+    assert file_columns(path, format_of("id")) == "id"
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -306,7 +306,7 @@ def test_rows_of_parquet_are_read_by_their_size(tmp_path, monkeypatch):
     pq.write_table(
         pa.table({"text": texts}), path, row_group_size=10, compression="none", use_dictionary=False
     )
-    assert table_rows._batch_rows(pq.ParquetFile(path).metadata) < 51
+    assert table_rows._rows_per_batch(pq.ParquetFile(path).metadata) < 51
     assert read(path) == texts
 
 

@@ -14,8 +14,8 @@ from neobert.config.schema import TokenizerConfig
 from neobert.data.batches.streams import TrainStream
 from neobert.data.store.prepare import prepare
 from neobert.data.tokenize.encoding import segment_encoder
-from neobert.data.tokenize.framing import Framing, framing_of
-from neobert.data.tokenize.tokenizers import bundle, load_tokenizer
+from neobert.data.tokenize.framing import Framing, measure_framing
+from neobert.data.tokenize.tokenizers import build_bundle, load_tokenizer
 from neobert.errors import ProjectError
 from neobert.tasks.classification.examples import LabelledTexts
 from tests.data.conftest import WORDS, rows_of, sentences
@@ -45,7 +45,7 @@ def kind(request):
 
 @pytest.fixture(scope="module")
 def framed(kind):
-    return bundle(tokenizer_of(kind, WORDS), kind)
+    return build_bundle(tokenizer_of(kind, WORDS), kind)
 
 
 def segments_of(encoded):
@@ -54,7 +54,7 @@ def segments_of(encoded):
 
 def test_a_framing_is_what_the_post_processor_adds(kind, framed):
     backend = framed.tokenizer.backend_tokenizer
-    assert (framing_of(backend), framing_of(backend, 2)) == FRAMINGS[kind]
+    assert (measure_framing(backend), measure_framing(backend, 2)) == FRAMINGS[kind]
     assert framed.summary()["framing"] == WORDED[kind]
     assert not framed.is_maskable[framed.framing.frame(())].any(), "markers are never masked"
 
@@ -62,7 +62,7 @@ def test_a_framing_is_what_the_post_processor_adds(kind, framed):
 @pytest.mark.parametrize("unknown", [START, END])
 def test_a_marker_that_is_the_unknown_token_is_no_text(kind, unknown):
     """As GPT-2's end of a text: the sample may itself be unknown."""
-    assert framing_of(tokenizer_of(kind, WORDS, unknown=unknown).backend_tokenizer) == FRAMINGS[kind][0]
+    assert measure_framing(tokenizer_of(kind, WORDS, unknown=unknown).backend_tokenizer) == FRAMINGS[kind][0]
 
 
 TEXTS = st.lists(st.lists(st.sampled_from(["ba", "go", "fi", "other"]), max_size=30), min_size=1, max_size=6)
@@ -188,4 +188,4 @@ def test_only_masked_words_need_a_mask(task, is_possible, tmp_path):
 def test_a_tokenizer_that_deletes_the_sample_is_measured_by_another_token():
     backend = tokenizer_of("BERT", ["b"]).backend_tokenizer
     backend.normalizer = normalizers.Replace("a", "")
-    assert framing_of(backend) == FRAMINGS["BERT"][0]
+    assert measure_framing(backend) == FRAMINGS["BERT"][0]

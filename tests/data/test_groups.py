@@ -15,7 +15,7 @@ from neobert.data.batches.mixture import CorpusSlice, MixedText, MixedWindows
 from neobert.data.batches.prefetch import WorkerThreads
 from neobert.data.batches.shape import BatchShape, batch_shape
 from neobert.data.batches.targets import IGNORED, Targets
-from neobert.data.batches.windows import Cursor, PreparedWindows, WindowSource, microbatch_places
+from neobert.data.batches.windows import Cursor, PreparedWindows, WindowSource, microbatch_positions
 from neobert.data.store.split_writer import SplitWriter
 from neobert.data.store.token_store import LengthStatistics, TokenStore, open_split
 from neobert.data.tokenize.encoding import GROUP, Column, Counts, Encoded
@@ -66,7 +66,9 @@ def walk(
     """Build the microbatches from a cursor to the end of its epoch, or of `windows` windows."""
     assembler = Assembler(shape, FirstTexts(), 0, 0, 1 << 20)
     found = []
-    for window, index, after in microbatch_places(source, cursor, WorkerThreads(0, ""), lambda f: f.result()):
+    for window, index, after in microbatch_positions(
+        source, cursor, WorkerThreads(0, ""), lambda f: f.result()
+    ):
         if window.start.epoch > 0 or window.start.window >= windows:
             return found
         found.append(assembler.build(store, window.members(index), window.offsets(index), 0, after))

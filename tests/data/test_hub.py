@@ -30,16 +30,16 @@ def server(monkeypatch):
 
 
 def test_one_attempt_tells_whether_somebody_answers(server):
-    assert hub.is_out_of_reach()
+    assert hub.is_unreachable()
     server.listen()
-    assert not hub.is_out_of_reach()
+    assert not hub.is_unreachable()
 
 
 def test_what_lies_behind_a_proxy_is_left_to_it(server, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    assert not hub.is_out_of_reach()
+    assert not hub.is_unreachable()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert hub.is_out_of_reach()
+    assert hub.is_unreachable()
 
 
 def test_a_tokenizer_is_looked_for_in_the_cache_only_and_its_error_names_the_way_out(server, monkeypatch):
@@ -79,7 +79,7 @@ def test_a_data_set_is_looked_for_in_the_cache_only(server, monkeypatch):
 
 def test_the_client_is_quiet_while_it_loads_and_not_after(caplog):
     client = logging.getLogger("huggingface_hub.utils._http")
-    with hub.quiet():
+    with hub.suppress_logs():
         client.warning("Retrying in 1s")
     assert caplog.records == []
     client.warning("Rate limited")

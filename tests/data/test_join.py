@@ -13,7 +13,7 @@ import pytest
 from neobert.config.schema import DatasetConfig, MixtureCorpus, RunConfig
 from neobert.data.batches.streams import EvalStream, TrainStream
 from neobert.data.sources.corpus import open_corpus
-from neobert.data.sources.preview import preview_of
+from neobert.data.sources.preview import preview_local_text
 from neobert.data.sources.rows import text_digest, text_rows
 from neobert.data.store import opened_text
 from neobert.data.store.contents import describe
@@ -324,7 +324,9 @@ def test_joined_parts_in_a_folder_of_text_are_not_read(configure_task, tmp_path)
     joined(config, tmp_path / "text" / "parts")
     corpus = open_corpus(config.dataset)
     assert corpus.train.source.names == tuple(f"{number}.jsonl" for number in range(5))
-    preview = preview_of(DatasetConfig(path=str(tmp_path / "text" / "parts")), text_rows(config.dataset))
+    preview = preview_local_text(
+        DatasetConfig(path=str(tmp_path / "text" / "parts")), text_rows(config.dataset)
+    )
     assert (preview.exists, preview.formats, preview.error) == (True, {"prepared part": 3}, None)
 
 

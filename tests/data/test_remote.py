@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from neobert.config.schema import DatasetConfig, RunConfig
-from neobert.data.sources.prepared import copy_of, joined_folder
+from neobert.data.sources.prepared import joined_folder, remote_copy_folder
 from neobert.data.store import remote
 from neobert.data.store.join import join
 from neobert.data.store.part import prepare_part
@@ -151,7 +151,7 @@ def test_a_copy_that_was_interrupted_reads_complete_files_once(prepared, store):
     local, copied = prepared
     store.rm_file(f"{URL}/part-2-of-2/train.offsets")
     refused(copied, "does not exist")
-    folder = copy_of(URL, copied.dataset)
+    folder = remote_copy_folder(URL, copied.dataset)
     kept = {path: path.stat().st_mtime_ns for path in folder.rglob("*.tokens")}
     source = Path(local.dataset.path, "part-2-of-2", "train.offsets")
     store.pipe_file(f"{URL}/part-2-of-2/train.offsets", source.read_bytes())

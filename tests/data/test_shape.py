@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from neobert.config.schema import DataCollatorConfig, DatasetConfig, RunConfig, TokenizerConfig
 from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.microbatch import Assembler
-from neobert.data.batches.shape import batch_shape, segment_length, with_cuts
+from neobert.data.batches.shape import batch_shape, segment_length, with_slots_for_pieces
 from neobert.data.batches.windows import Cursor, PreparedWindows
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.families.table import longest_row
@@ -45,12 +45,12 @@ def test_every_microbatch_of_any_text_fits_its_slots(groups, rows, seed):
 def test_pieces_are_the_documents_cut_at_every_length(lengths, rows, length):
     """Of any text, in any microbatch: same tokens and labels, one shape, and no slot missing."""
     store = store_of(np.array(lengths))
-    shape = with_cuts(batch_shape(CONFIG, rows, store.statistics), length).value
+    shape = with_slots_for_pieces(batch_shape(CONFIG, rows, store.statistics), length).value
     assembler = Assembler(shape, RULE, 0, 0, len(RULE.is_maskable))
     window = PreparedWindows(store, shape, 0).load(Cursor())
     for index in range(len(window)):
         whole = assembler.build(store, window.members(index), 0, 0, Cursor())
-        cut = whole.in_pieces(length)
+        cut = whole.split_segments(length)
         expected = [piece for n in store.lengths(window.members(index)) for piece in pieces_of(n, length)]
         assert cut.cu_seqlens.diff()[: cut.num_segments].tolist() == expected
         assert cut.cu_seqlens.shape == whole.cu_seqlens.shape == (shape.num_slots + 1,)

@@ -13,9 +13,9 @@ from neobert.config.corpora import BUILDER_NAMES
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
 from neobert.data.sources.corpus import Corpus, open_corpus
-from neobert.data.sources.file_listing import places_of
+from neobert.data.sources.file_listing import resolve_paths
 from neobert.data.sources.file_selection import select_files
-from neobert.data.sources.parts import HashShare, Part, known_count
+from neobert.data.sources.parts import HashShare, SlicedSource, known_count
 from neobert.data.sources.readers import IndexedSource, TextSource
 from neobert.data.sources.splits import parse_split
 from neobert.errors import ProjectError
@@ -129,10 +129,12 @@ def some_source(kind: str, folder: Path) -> TextSource:
     indexed = IndexedSource("x", lambda a, b: rows_of(TEXTS[a:b]), lambda: len(TEXTS), list, format_of())
     return {
         "file": files,
-        "slice": Part(files, parse_split("x[3:12]", "key")),
+        "slice": SlicedSource(files, parse_split("x[3:12]", "key")),
         "share": HashShare(files, 0.5, is_evaluation=True),
         "indexed": indexed,
-        "share of a slice": Part(HashShare(indexed, 0.7, is_evaluation=False), parse_split("x[1:9]", "key")),
+        "share of a slice": SlicedSource(
+            HashShare(indexed, 0.7, is_evaluation=False), parse_split("x[1:9]", "key")
+        ),
     }[kind]
 
 
@@ -393,7 +395,7 @@ def test_a_mixed_folder_is_read_where_the_text_column_is_known(tmp_path):
 
 
 def test_what_is_left_out_has_a_reason_and_a_way_out(tmp_path):
-    selection = select_files(places_of([str(mixed_folder(tmp_path))]), format_of())
+    selection = select_files(resolve_paths([str(mixed_folder(tmp_path))]), format_of())
     reasons = {each.example: (each.reason, each.hint) for each in selection.left_out.values() if each.reason}
     assert set(reasons) == {"page.html", "table.csv"}
     assert reasons["table.csv"] == (
@@ -401,7 +403,7 @@ def test_what_is_left_out_has_a_reason_and_a_way_out(tmp_path):
         "list these files in dataset.mixture, with a text_column of their own",
     )
     (tmp_path / "b.jsonl").unlink()  # then one column name suits all tables that are left
-    others = select_files(places_of([str(tmp_path)]), format_of()).left_out.values()
+    others = select_files(resolve_paths([str(tmp_path)]), format_of()).left_out.values()
     hints = {each.example: each.hint for each in others}
     assert hints["table.csv"] == "set dataset.text_column to one of the columns: 'id', 'body'"
 

@@ -10,7 +10,7 @@ from neobert.data.batches.mixture import CorpusSlice
 from neobert.data.batches.prefetch import WorkerThreads
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.stepped import WINDOW_STEPS, SteppedText, SteppedWindows
-from neobert.data.batches.windows import Cursor, microbatch_places
+from neobert.data.batches.windows import Cursor, microbatch_positions
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 
 SIZES, MEANS, WEIGHTS, PER_STEP = (400, 90, 7), (6, 20, 9), (3.0, 1.0, 0.01), 4
@@ -35,8 +35,8 @@ def text() -> SteppedText:
 def steps_of(text, shape, count, start=None):
     """Return the examples of each microbatch of the first steps, and the cursor after each step."""
     source = SteppedWindows(text, shape, 3, PER_STEP)
-    begin = start or text.counting(Cursor())
-    places = microbatch_places(source, begin, WorkerThreads(0, "window"), lambda done: done.result())
+    begin = start or text.with_token_counts(Cursor())
+    places = microbatch_positions(source, begin, WorkerThreads(0, "window"), lambda done: done.result())
     places = islice(places, count * PER_STEP)
     found = [(window.members(index), cursor) for window, index, cursor in places]
     return [found[first : first + PER_STEP] for first in range(0, len(found), PER_STEP)]

@@ -107,8 +107,8 @@ def test_a_pause_on_purpose_is_a_sign_of_progress_and_silence_is_none(texts, mon
     config = replace(config, dataset=replace(config.dataset, num_workers=1))
     load, signs, counts = windows.StreamedWindows.load, [], {}
 
-    def count(kind, last_sign_s, has_ended):
-        data.train.reader.last_sign_s, heard, begun_s = last_sign_s, len(signs), time.monotonic()
+    def count(kind, last_progress_s, has_ended):
+        data.train.reader.last_progress_s, heard, begun_s = last_progress_s, len(signs), time.monotonic()
         while not has_ended(len(signs) - heard, time.monotonic() - begun_s):
             time.sleep(0.01)
         counts.setdefault(kind, len(signs) - heard)  # later windows are loaded while nobody waits
@@ -119,7 +119,7 @@ def test_a_pause_on_purpose_is_a_sign_of_progress_and_silence_is_none(texts, mon
         return load(source, cursor)
 
     monkeypatch.setattr(windows.StreamedWindows, "load", pausing)
-    with TrainStream(data, config, data.tokenizer, on_sign=lambda: signs.append(1)) as stream:
+    with TrainStream(data, config, data.tokenizer, on_progress=lambda: signs.append(1)) as stream:
         next(stream)
     assert counts["pause"] >= 3
     assert counts["silence"] == 0

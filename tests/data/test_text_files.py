@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from neobert.config.text_formats import text_format
 from neobert.data.sources import lines, text_files
 from neobert.data.sources.rows import Field, RowFormat
-from neobert.data.sources.text_files import column_of, read_rows
+from neobert.data.sources.text_files import file_columns, read_rows
 from neobert.errors import ProjectError
 from tests.data.conftest import format_of
 from tests.refusals import refusal_of
@@ -163,17 +163,17 @@ def test_rows_of_parquet(tmp_path, suffix):
     if suffix:
         path = put(tmp_path / "b.parquet.gz", path.read_bytes())
     assert read(path) == ["one", "", "three"]
-    assert column_of(path, format_of(None)) == "content"
+    assert file_columns(path, format_of(None)) == "content"
 
 
 def test_the_column_of_the_first_row_is_named(tmp_path):
-    assert column_of(put(tmp_path / "a.txt", b"text"), format_of(None)) is None
-    assert column_of(put(tmp_path / "a.jsonl", b"\n"), format_of(None)) is None
+    assert file_columns(put(tmp_path / "a.txt", b"text"), format_of(None)) is None
+    assert file_columns(put(tmp_path / "a.jsonl", b"\n"), format_of(None)) is None
     path = put(tmp_path / "b.jsonl.gz", b'\n{"sentence": "x", "body": "y"}\n{"text": "z"}')
-    assert column_of(path, format_of(None)) == "sentence"
-    assert column_of(path, format_of("body")) == "body"
+    assert file_columns(path, format_of(None)) == "sentence"
+    assert file_columns(path, format_of("body")) == "body"
     with pytest.raises(ProjectError, match="no column 'text'"):
-        column_of(path, format_of("text"))
+        file_columns(path, format_of("text"))
 
 
 @pytest.mark.parametrize(

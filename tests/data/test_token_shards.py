@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.data.examples import examples_of
-from neobert.data.sources.preview import preview_of
+from neobert.data.examples import load_examples
+from neobert.data.sources.preview import preview_local_text
 from neobert.data.sources.token_shards import TokenShard, TokenText
 from neobert.data.store.contents import describe
 from neobert.data.store.prepare import prepare
 from neobert.data.tokenize.framing import Framing
-from neobert.data.tokenize.token_agreement import agreement_of
+from neobert.data.tokenize.token_agreement import compare_shards
 from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.errors import ProjectError
 from neobert.tasks.specs import spec_of
@@ -26,7 +26,7 @@ TEXTS = [*sentences(150), " ".join(sentences(20)), ""]
 
 
 def encoder_of(config):
-    return examples_of(config).encoder(load_tokenizer(config.tokenizer))
+    return load_examples(config).encoder(load_tokenizer(config.tokenizer))
 
 
 def ids_of(config, texts: Sequence[str]) -> list[list[int]]:
@@ -65,7 +65,7 @@ def test_evaluation_documents_in_the_training_ids_are_counted(
     write_shard(tmp_path / "tokens" / "train.ds", documents[:100])
     write_shard(tmp_path / "tokens" / "eval.ds", documents[start : start + 7])
     config = configure(dataset__path=str(tmp_path / "tokens"), dataset__eval_samples=None)
-    seen = preview_of(config.dataset, spec_of(config).rows(config))
+    seen = preview_local_text(config.dataset, spec_of(config).rows(config))
     # DAT033 judges the characters, before the text is prepared.
     assert (seen.shared_characters > 0, seen.left_out) == (num_copies > 0, ())
     assert prepare(config).report["eval"].get("copies_in_training", 0) == num_copies
@@ -110,12 +110,12 @@ def test_an_unfinished_shard_is_refused(configure, tmp_path, fault):
 def test_ids_of_another_tokenizer_are_found(of_text, tmp_path):
     encoder, documents = encoder_of(of_text), ids_of(of_text, TEXTS[:-1])
     shifted = [[each + 1 for each in ids] for ids in documents]
-    found = agreement_of([write_shard(tmp_path / "shifted.ds", shifted)], encoder)
+    found = compare_shards([write_shard(tmp_path / "shifted.ds", shifted)], encoder)
     assert found["returned"] < 0.9 * found["documents"]
     joined = [
         [*first, *encoder.framing.end, *second] for first, second in zip(documents, documents, strict=True)
     ]
-    assert agreement_of([write_shard(tmp_path / "joined.ds", joined)], encoder)["marked"] == len(joined)
+    assert compare_shards([write_shard(tmp_path / "joined.ds", joined)], encoder)["marked"] == len(joined)
 
 
 def test_ids_beyond_the_vocabulary_and_training_of_a_tokenizer_are_refused(configure, tmp_path):
@@ -149,4 +149,4 @@ def test_the_text_of_ids_has_them(ids):
 def test_a_frame_is_removed_with_or_without_its_halves(ids, start, end):
     framing = Framing(start, (), end)
     for framed in (ids, [*start, *ids], [*ids, *end], framing.frame(ids)):
-        assert list(framing.unframed(framed)) == ids
+        assert list(framing.remove_frame(framed)) == ids

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize import training_text
 from neobert.data.tokenize.tokenizers import load_tokenizer
-from neobert.data.tokenize.trained import described, identity_of_trained, train_tokenizer
+from neobert.data.tokenize.trained import describe_tokenizer, train_tokenizer, trained_identity
 from neobert.data.tokenize.training_text import normalizer
 from neobert.data.tokenize.wordpiece import SPECIAL_TOKENS
 from neobert.errors import ProjectError
@@ -155,7 +155,7 @@ def test_the_keys_change_case_and_accents(algorithm, lowercase, strips):
     if lowercase and strips and algorithm == "wordpiece":
         texts["학교"] = normalize("NFD", "학교")  # as bert-base-uncased, which stays as it is
     assert {text: decoded(tokenizer, text).strip() for text in texts} == texts
-    found = described(tokenizer.backend_tokenizer)
+    found = describe_tokenizer(tokenizer.backend_tokenizer)
     assert (found["case"] == "lowered", found["accents"] == "deleted") == (lowercase, strips)
 
 
@@ -173,7 +173,7 @@ def test_each_value_of_a_key_trains_another_tokenizer():
         for lowercase in (False, True)
         for strips in (False, True)
     ]
-    assert len({str(identity_of_trained(config)) for config in configs}) == 8
+    assert len({str(trained_identity(config)) for config in configs}) == 8
     assert len({load_tokenizer(config, list(TEXTS.values())).digest for config in configs}) == 8
 
 
@@ -200,7 +200,9 @@ def test_a_word_without_end_is_trained_on_in_time_and_changes_no_other_word(keys
 def test_only_a_word_of_thousands_of_letters_is_cut(length, is_cut, end):
     word = ("abcdefghij" * 300)[:length]
     parts = " ".join(word[at : at + 100] for at in range(0, length, 100))
-    assert list(training_text.head([f"short {word}{end}"])) == [f"short {parts if is_cut else word}{end}"]
+    assert list(training_text.head_of_texts([f"short {word}{end}"])) == [
+        f"short {parts if is_cut else word}{end}"
+    ]
 
 
 def test_a_generator_can_be_trained_on(tokenizer_dir):

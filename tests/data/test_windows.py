@@ -14,7 +14,7 @@ from neobert.data.batches.windows import (
     Cursor,
     FixedWindows,
     PreparedWindows,
-    microbatch_places,
+    microbatch_positions,
     training_shape,
 )
 from neobert.data.store.token_store import LengthStatistics, TokenStore
@@ -29,7 +29,7 @@ SOURCE = PreparedWindows(STORE, ONE_ROW, seed=3, window_examples=750)
 
 def walk(cursor: Cursor, count: int, source=SOURCE) -> list[tuple[tuple[int, ...], Cursor]]:
     """Read microbatches from a cursor on: (places in the store, cursor after it)."""
-    places = microbatch_places(source, cursor, WorkerThreads(0, "none"), lambda future: future.result())
+    places = microbatch_positions(source, cursor, WorkerThreads(0, "none"), lambda future: future.result())
     return [(tuple(window.members(index)), after) for window, index, after in islice(places, count)]
 
 

@@ -359,7 +359,7 @@ def test_the_warning_of_lost_text_counts_in_english(truncated, texts, expected, 
 
 
 def test_a_name_on_the_hub_without_a_connection_is_one_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(hub, "is_out_of_reach", lambda: True)
+    monkeypatch.setattr(hub, "is_unreachable", lambda: True)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ProjectError, match="dataset cannot be opened") as refusal:
         open_texts(Path("owner/absent-data-set"), None, "train")
@@ -372,7 +372,7 @@ def test_a_name_on_the_hub_without_a_connection_is_one_error(tmp_path, monkeypat
 
 def test_a_name_on_the_hub_gives_the_rows_of_a_split(tmp_path, monkeypatch):
     loaded = datasets.DatasetDict({"test": datasets.Dataset.from_dict({"text": ["a", "b"]})})
-    monkeypatch.setattr(hub, "is_out_of_reach", lambda: False)
+    monkeypatch.setattr(hub, "is_unreachable", lambda: False)
     monkeypatch.setattr(datasets, "load_dataset", lambda name, *_, **__: {"owner/name": loaded}[name])
     monkeypatch.chdir(tmp_path)
     assert list(open_texts(Path("owner/name"), "text", "test")) == ["a", "b"]

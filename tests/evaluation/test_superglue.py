@@ -264,7 +264,7 @@ def test_a_missing_configuration_is_named(hub_copy):
 
 def test_a_name_without_a_connection_is_one_error_with_the_way_out(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.setattr(hub, "is_out_of_reach", lambda: True)
+    monkeypatch.setattr(hub, "is_unreachable", lambda: True)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ProjectError) as refusal:
         prepare_task(TASKS["cb"], "owner/absent-data-set", tmp_path / "out")

@@ -12,7 +12,7 @@ from neobert.export import lazy_weights
 from neobert.export.folder import write_hf_folder
 from neobert.export.lazy_weights import LazyWeights, write_lazily
 from neobert.export.weights import unique_weights
-from neobert.training.checkpoint.parts import PARTS, joined_parts
+from neobert.training.checkpoint.parts import PARTS, open_joined_parts
 from tests.families.test_decoders import build
 
 
@@ -61,5 +61,5 @@ def test_the_sizes_of_joined_parts_are_those_of_all_ranks(tmp_path):
     for rank, rows in enumerate((3, 2)):
         part = {"weight": torch.full((rows, 4), float(rank))} | ({} if rank else {"bias": torch.zeros(4)})
         save_file(part, tmp_path / PARTS / f"{rank:05}-00000.safetensors")
-    joined = joined_parts(tmp_path, ["weight", "bias"])
+    joined = open_joined_parts(tmp_path, ["weight", "bias"])
     assert joined.sizes == {name: each.nbytes for name, each in joined.items()} == {"weight": 80, "bias": 16}

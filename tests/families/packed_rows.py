@@ -2,7 +2,7 @@
 
 import torch
 
-from neobert.families.hf.attention import attending
+from neobert.families.hf.attention import use_attention
 from neobert.objectives import TokenObjective
 
 
@@ -34,7 +34,9 @@ def assert_states_of_documents_alone(backbone, row, close):
     """Compare with the model's own attention, padded rows and plain attention, to a relative difference."""
     together = documents_of(row, backbone.hidden(row))
     for ids, states in zip(documents_of(row, row["input_ids"]), together, strict=True):
-        with attending(backbone.model, "eager"):  # the model's own, with its own positions and token types
+        with use_attention(
+            backbone.model, "eager"
+        ):  # the model's own, with its own positions and token types
             own = backbone.model.base_model(ids[None]).last_hidden_state[0]
         padded = backbone.hidden(alone(ids) | {"attention_mask": torch.ones_like(ids[None])})
         for other in (own, padded, backbone.plain(ids)):

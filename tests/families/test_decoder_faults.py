@@ -10,7 +10,7 @@ import torch
 
 from neobert.families.attention import Window
 from neobert.families.hf import attention as hf_attention
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.objectives import TokenObjective
 from neobert.probes.attention import attention_answers, draw_weights
 from neobert.probes.probed_model import OF_THE_MODEL, probed_model
@@ -27,7 +27,7 @@ FULL_ROW = full_row(4 * LONGEST)
 
 def answers_of(architecture, folder, change=lambda inputs: inputs, autocast=nullcontext, row=FULL_ROW):
     """Return the answers of the probes of a model, and what the model declares."""
-    shape = shape_of(config_of(architecture, folder), ROWS)
+    shape = model_shape(config_of(architecture, folder), ROWS)
     backbone = build(architecture, folder)
     draw_weights(backbone.model, shape.embedding_multiplier)
     world = SimpleNamespace(device=torch.device("cpu"), autocast=autocast)
@@ -111,8 +111,8 @@ def wider(by):
     ],
 )
 def test_a_fault_of_attention_is_named(architecture, change, kinds, autocast, tmp_path, monkeypatch):
-    sound = hf_attention.spec_of_call
-    monkeypatch.setattr(hf_attention, "spec_of_call", lambda *of, **named: change(sound(*of, **named)))
+    sound = hf_attention.spec_from_call
+    monkeypatch.setattr(hf_attention, "spec_from_call", lambda *of, **named: change(sound(*of, **named)))
     assert failed(architecture, tmp_path, autocast=autocast) == kinds
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from neobert.config.schema import HfModelConfig, RunConfig
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plan import assumptions_for, build_plan
 from neobert.plan.memory import activation_bytes, scored_rows
 from neobert.plan.size import flops_per_token
@@ -74,7 +74,7 @@ def planned(name, folder):
     values = {"model_type": model_type, **dict(zip(SIZES, sizes or (), strict=False)), **more}
     (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
     config = RunConfig(task="causal", model=HfModelConfig(config=str(folder)))
-    return config, shape_of(config, values["vocab_size"])
+    return config, model_shape(config, values["vocab_size"])
 
 
 @pytest.mark.parametrize("name", RELEASED)

@@ -15,7 +15,7 @@ from neobert.config import from_dict
 from neobert.export.folder import write_hf_folder
 from neobert.families.backbone import build_backbone
 from neobert.families.hf.architectures.table import ARCHITECTURES
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.objectives import TokenObjective
 from neobert.plan import memory
 from neobert.plan.memory import WHOLE_VALUES
@@ -98,7 +98,7 @@ def test_the_residual_stream_has_the_compute_type_as_the_plan_assumes(backbone, 
     for hook in hooks:
         hook.remove()
     assert types == [torch.bfloat16] * 2
-    assert not shape_of(config_of(backbone.model.config.model_type, tmp_path), ROWS).has_fp32_stream
+    assert not model_shape(config_of(backbone.model.config.model_type, tmp_path), ROWS).has_fp32_stream
 
 
 def test_recomputed_blocks_give_the_same_gradients(backbone):

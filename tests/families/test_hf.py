@@ -14,7 +14,7 @@ from neobert.errors import ProjectError
 from neobert.families.backbone import build_backbone
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.initial_weights import refuse_other_weights
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.objectives import TokenObjective
 from neobert.probes.attention_suite import MarkerTokens
 from neobert.runfiles.weights_header import tensor_shapes
@@ -75,7 +75,7 @@ def test_a_run_that_was_killed_resumes_to_the_last_bit(name, modernbert, killed_
     assert model(**row).logits.shape[-1] == model.config.vocab_size == 128
     assert model.config.pad_token_id == tokenizer.pad_token_id
     config = from_dict(json.loads((whole / "resolved.json").read_text(encoding="utf-8")))
-    assert shape_of(config, 128).parameters.total == model.num_parameters()
+    assert model_shape(config, 128).parameters.total == model.num_parameters()
 
 
 def build(section, **trainer):

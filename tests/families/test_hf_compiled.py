@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from neobert.families.hf import build as building
 from neobert.model import attention
-from neobert.model.backends import Backend
+from neobert.model.backends import ChosenKernel
 from neobert.objectives import TokenObjective
 from neobert.objectives.compile import compile_encoder
 from tests.families.test_hf_packed import build
@@ -30,7 +30,7 @@ def _a_varlen_kernel(monkeypatch):
     loaded = torch.compiler.assume_constant_result(lambda _name: True)
     monkeypatch.setattr(attention, "load_attention", loaded)
     monkeypatch.setattr(attention, "check_tensors", lambda *_: None)
-    monkeypatch.setattr(building, "choose_kernel", lambda *_: Backend(VARLEN, ""))
+    monkeypatch.setattr(building, "choose_kernel", lambda *_: ChosenKernel(VARLEN, ""))
     torch.compiler.reset()
 
 

@@ -19,12 +19,12 @@ from neobert.config import from_dict
 from neobert.data.batches.microbatch import Assembler
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import Cursor
-from neobert.data.examples import examples_of
-from neobert.data.store.segment_store import Segments, places_in
-from neobert.data.tokenize.tokenizers import bundle
+from neobert.data.examples import load_examples
+from neobert.data.store.segment_store import Segments, positions_in_segments
+from neobert.data.tokenize.tokenizers import build_bundle
 from neobert.encoding import Encoder
 from neobert.families.backbone import build_backbone
-from neobert.families.hf.attention import attending
+from neobert.families.hf.attention import use_attention
 from neobert.tasks.rank_data import objective_inputs
 from tests.families.layouts import PACKED, SMALL
 from tests.families.rows import LABELS, OF_SEVERAL_TEXTS, WORDS, write_rows
@@ -91,7 +91,7 @@ def test_the_second_text_of_a_pair_has_its_token_type(files, tmp_path, architect
     values |= {"dataset": dataset, "datacollator": {"pack_sequences": packs}}
     config = from_dict(values | {"trainer": {"mixed_precision": "no", "torch_compile": False}})
     auto = "AutoModelForSequenceClassification"
-    tokens = bundle(tokenizer, "here")
+    tokens = build_bundle(tokenizer, "here")
     backbone = build_backbone(config, tokens, 128, WORLD, auto, {"pooling": "cls"})
     backbone.model.eval()
     states = backbone.hidden(objective_inputs(microbatch_of(config, tokens, pairs), torch.device("cpu")))
@@ -99,19 +99,19 @@ def test_the_second_text_of_a_pair_has_its_token_type(files, tmp_path, architect
     states = states[: sum(lengths)].split(lengths) if packs else states.unflatten(0, (2, -1))
     for ours, row in zip(states, rows, strict=True):
         types = {} if architecture == "roberta" else {"token_type_ids": row["token_type_ids"]}
-        with attending(backbone.model, "eager"):
+        with use_attention(backbone.model, "eager"):
             wanted = backbone.model.base_model(row.input_ids, **types).last_hidden_state[0]
         torch.testing.assert_close(ours[: len(wanted)], wanted, atol=1e-5, rtol=1e-5)
 
 
 def microbatch_of(config, tokens, pairs):
     """Encode pairs as training does, and return them in a microbatch."""
-    examples = examples_of(config)
+    examples = load_examples(config)
     named = ({"text": first, "pair": second, "label": 0} for first, second in pairs)
     encoded = examples.encoder(tokens).encode(named)
     count = np.arange(len(encoded.lengths))
     ids, lengths = encoded.tokens.astype(np.int64), encoded.lengths
-    segments = Segments(ids, places_in(lengths), count, count, lengths, encoded.columns)
+    segments = Segments(ids, positions_in_segments(lengths), count, count, lengths, encoded.columns)
     is_packed = config.datacollator.pack_sequences
     shape = BatchShape(2, 32, 2, is_packed=is_packed)
     rule = examples.target_rule(tokens)

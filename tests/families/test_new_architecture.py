@@ -29,10 +29,10 @@ def test_the_schema_has_the_names_of_the_table():
 
 def test_an_architecture_without_a_classifier_is_refused_by_name(monkeypatch):
     row = ARCHITECTURES["bert"]
-    assert [each.key for each in spec.unsupported(CONFIG)] == []
+    assert [each.key for each in spec.unsupported_keys(CONFIG)] == []
     heads = {name: head for name, head in row.heads.items() if name != TEXTS}
     monkeypatch.setattr(bert, "BERT", row._replace(heads=heads))
-    assert [*spec.unsupported(CONFIG)] == [
+    assert [*spec.unsupported_keys(CONFIG)] == [
         (
             "task",
             "transformers has no head of this architecture for task classification",
@@ -56,7 +56,7 @@ def test_dropout_of_the_outputs_is_that_of_the_architecture_or_refused(name):
     assert spec.dropout(section) == (0.3 if has_it else 0.0)
     assert spec.dropout(replace(section, dropout=0.0)) == 0.0
     assert spec.dropout_key(section) == ("model.dropout" if has_it else "model.attention_dropout")
-    refused = {each.key for each in spec.unsupported(replace(CONFIG, model=section))}
+    refused = {each.key for each in spec.unsupported_keys(replace(CONFIG, model=section))}
     assert ("model.dropout" in refused) == (not has_it)
 
 
@@ -78,7 +78,7 @@ def test_another_architecture_is_not_taken_for_a_misspelling(written, hint):
 def test_a_model_that_leaks_in_packed_rows_is_refused_with_the_reason(name, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": name}), encoding="utf-8")
     with pytest.raises(ProjectError) as caught:
-        spec.settings_of(HfModelConfig(config=str(tmp_path)))
+        spec.read_model_settings(HfModelConfig(config=str(tmp_path)))
     assert caught.value.code == "MOD006"
     assert caught.value.message == f"architecture {name} is not supported: {REFUSED[name]}"
     assert caught.value.hint == "set model.config to a model of another type"
@@ -103,6 +103,6 @@ def test_positions_that_depend_on_the_longest_document_are_refused(values, lengt
     (tmp_path / "config.json").write_text(json.dumps(values), encoding="utf-8")
     run = {"task": "causal", "model": {"type": "hf", "config": str(tmp_path)}}
     run |= {"dataset": {"max_seq_length": length}}
-    found = [(each.key, each.hint) for each in spec.unsupported(from_dict(run))]
+    found = [(each.key, each.hint) for each in spec.unsupported_keys(from_dict(run))]
     key = "dataset.max_seq_length"
     assert found == ([] if limit is None else [(key, f"set {key} to {limit}")])

@@ -22,7 +22,7 @@ from neobert.errors import ProjectError
 from neobert.families.attention import AttentionSpec, Window
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.neobert.spec import NEOBERT
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plan.memory import activation_bytes
 from tests.families.layouts import DECODERS, PACKED, RELEASED, SMALL
 from tests.kept_memory import counting_kept
@@ -70,11 +70,11 @@ def real(attention="sdpa", **values):
     ids=str,
 )
 def test_every_parameter_of_a_transformers_model_is_counted(tmp_path, values):
-    name = ARCHITECTURES[values["model_type"]].named("max_position_embeddings")
+    name = ARCHITECTURES[values["model_type"]].setting_name("max_position_embeddings")
     positions = {name: 512} | values
     with torch.device("meta"):
         parameters = {id(each): each.numel() for each in real("eager", **positions).parameters()}
-    shape = shape_of(described(tmp_path, **positions), values.get("vocab_size", VOCAB_SIZE))
+    shape = model_shape(described(tmp_path, **positions), values.get("vocab_size", VOCAB_SIZE))
     assert shape.parameters.total == sum(parameters.values())
     is_after_padding = values["model_type"] in ("roberta", "xlm-roberta", "camembert", "mpnet")
     assert shape.max_positions == positions[name] - (2 if is_after_padding else 0)
@@ -89,7 +89,7 @@ def test_flops_are_those_that_torch_counts(tmp_path, architecture):
     counter = FlopCounterMode(display=False)
     with counter:
         model(input_ids=ids).logits.float().sum().backward()
-    shape = shape_of(described(tmp_path, **values), VOCAB_SIZE)
+    shape = model_shape(described(tmp_path, **values), VOCAB_SIZE)
     shape = replace(shape, attention=replace(shape.attention, direction="bidirectional", window=None))
     expected = shape.block_flops([LENGTH] * ROWS) + 6 * shape.decoder_products * ROWS * LENGTH
     if architecture == "deberta-v2":
@@ -102,7 +102,7 @@ def test_flops_are_those_that_torch_counts(tmp_path, architecture):
     st.lists(st.integers(1, 40), max_size=4), st.integers(0, 50), st.sampled_from(["bidirectional", "causal"])
 )
 def test_a_window_counts_the_pairs_inside(lengths, reach, direction):
-    shape = shape_of(RunConfig(model=ModelConfig(num_hidden_layers=3)), VOCAB_SIZE)
+    shape = model_shape(RunConfig(model=ModelConfig(num_hidden_layers=3)), VOCAB_SIZE)
     attention = replace(shape.attention, direction=direction, window=Window((0, 2), reach))
     shape = replace(shape, attention=attention)
     near = sum(
@@ -120,7 +120,7 @@ def test_a_window_counts_the_pairs_inside(lengths, reach, direction):
 def test_equal_segments_and_equal_blocks_are_counted_once(monkeypatch):
     counted, pairs = [], AttentionSpec.pairs
     monkeypatch.setattr(AttentionSpec, "pairs", lambda *of: counted.append(of) or pairs(*of))
-    shape = shape_of(RunConfig(model=ModelConfig(num_hidden_layers=12)), VOCAB_SIZE)
+    shape = model_shape(RunConfig(model=ModelConfig(num_hidden_layers=12)), VOCAB_SIZE)
     assert shape.attended_pairs([64] * 512 + [10]) == 12 * (512 * 64**2 + 10**2)
     assert len(counted) == 2
 
@@ -172,7 +172,7 @@ def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, a
             model=replace(config.model, attention=attention),
             trainer=replace(config.trainer, mixed_precision=precision),
         )
-        shape = shape_of(config, VOCAB_SIZE)
+        shape = model_shape(config, VOCAB_SIZE)
         copies = 2 * shape.parameters.linear if precision == "bf16" else 0
         measured[depth] = kept_bytes(config, values, attention) - copies
         predicted[depth] = activation_bytes(config, shape, "torch") * ROWS * LENGTH
@@ -224,7 +224,7 @@ def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, a
 def test_a_config_json_is_data_and_is_checked(tmp_path, content, problem):
     (tmp_path / "config.json").write_text(content, encoding="utf-8")
     with pytest.raises(ProjectError) as caught:
-        shape_of(RunConfig(model=HfModelConfig(config=str(tmp_path))), VOCAB_SIZE)
+        model_shape(RunConfig(model=HfModelConfig(config=str(tmp_path))), VOCAB_SIZE)
     assert caught.value.code == "MOD006"
     assert problem in caught.value.message
     assert "\x1b" not in str(caught.value)
@@ -233,13 +233,13 @@ def test_a_config_json_is_data_and_is_checked(tmp_path, content, problem):
 def test_a_folder_that_is_not_there_is_not_called_a_file(tmp_path):
     for folder, absent in ((tmp_path, tmp_path / "config.json"), (tmp_path / "typo", tmp_path / "typo")):
         with pytest.raises(ProjectError) as caught:
-            shape_of(RunConfig(model=HfModelConfig(pretrained_checkpoint=str(folder))), VOCAB_SIZE)
+            model_shape(RunConfig(model=HfModelConfig(pretrained_checkpoint=str(folder))), VOCAB_SIZE)
         assert (caught.value.code, caught.value.message) == ("MOD006", f"{absent} does not exist")
 
 
 def test_neither_a_config_json_nor_an_architecture_is_an_error():
     with pytest.raises(ProjectError, match=r"neither model.config nor model.architecture") as caught:
-        shape_of(RunConfig(model=HfModelConfig()), VOCAB_SIZE)
+        model_shape(RunConfig(model=HfModelConfig()), VOCAB_SIZE)
     assert caught.value.place == "model.config"
 
 

@@ -5,9 +5,9 @@ import torch
 from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnswering
 
 from neobert.export.folder import write_hf_folder
-from neobert.families.hf.attention import attending
-from neobert.families.hf.heads import heads_of
-from neobert.families.neobert.build import backbone_of
+from neobert.families.hf.attention import use_attention
+from neobert.families.hf.heads import heads_by_auto_class
+from neobert.families.neobert.build import backbone_from_model
 from neobert.model import NeoBERTConfig
 from neobert.model.modeling_neobert import NeoBERTForMultipleChoice, NeoBERTForQuestionAnswering
 from neobert.tasks.multiple_choice.objective import ChoiceObjective
@@ -23,7 +23,7 @@ NEOBERT = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
     "vocab_size": 128, "attn_backend": "sdpa", "max_position_embeddings": 130, "classifier_init_range": 1.0,
 }  # fmt: skip
-FAMILIES = [name for name in SMALL if SPANS in heads_of(name)]
+FAMILIES = [name for name in SMALL if SPANS in heads_by_auto_class(name)]
 
 
 def with_wide_head(model, std=0.5):
@@ -39,7 +39,7 @@ def eager(model):
     """Call a model with its own attention."""
 
     def own(*arguments, **named):
-        with attending(model, "eager"):
+        with use_attention(model, "eager"):
             return model(*arguments, **named)
 
     return own
@@ -92,7 +92,7 @@ def test_the_loss_of_answers_is_that_of_an_exported_neobert(tmp_path):
     write_hf_folder(model, {}, tmp_path)
     own = AutoModelForQuestionAnswering.from_pretrained(tmp_path).eval()
     for is_packed in (True, False):
-        objective = SpanObjective(backbone_of(model))
+        objective = SpanObjective(backbone_from_model(model))
         ours, theirs = span_losses(objective, own, LENGTHS, is_packed=is_packed)
         assert ours == pytest.approx(theirs, rel=1e-6)
 
@@ -145,7 +145,7 @@ def choice_losses(objective, own, *, is_packed, groups=None):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("architecture", [name for name in SMALL if CHOICES in heads_of(name)])
+@pytest.mark.parametrize("architecture", [name for name in SMALL if CHOICES in heads_by_auto_class(name)])
 def test_the_loss_of_choices_is_that_of_transformers(architecture, tmp_path):
     backbone = build(architecture, tmp_path, CHOICES, {"pooling": "cls", "classifier_dropout": 0.1})
     with_wide_head(backbone.model, 0.1)
@@ -160,7 +160,7 @@ def test_the_loss_of_choices_is_that_of_an_exported_neobert(tmp_path):
     model = NeoBERTForMultipleChoice(NeoBERTConfig(**NEOBERT)).eval()
     write_hf_folder(model, {}, tmp_path)
     own = AutoModelForMultipleChoice.from_pretrained(tmp_path).eval()
-    objective = ChoiceObjective(backbone_of(model), 3)
+    objective = ChoiceObjective(backbone_from_model(model), 3)
     for is_packed in (True, False):
         ours, theirs = choice_losses(objective, own, is_packed=is_packed)
         assert ours == pytest.approx(theirs, rel=1e-6)

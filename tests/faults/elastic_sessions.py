@@ -30,8 +30,8 @@ SEEN = "seen_rank{}.jsonl"
 
 def main(folder: Path) -> None:
     corpus = write_corpus(folder)
-    real = steps.agree
-    steps.agree = recorded(real)  # every rank is forked from here
+    real = steps.agree_on_counts
+    steps.agree_on_counts = recorded(real)  # every rank is forked from here
     first, second, third = SESSIONS
     begun = go(folder / "begun", corpus, [first])
     for name in ("elastic", "skipped", "divisor"):

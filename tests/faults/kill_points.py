@@ -46,17 +46,17 @@ def only_renamed(path: Path, **_: Any) -> None:
 
 # Where it strikes, what is put there in place of the real thing, and which call of it strikes.
 POINTS: dict[str, tuple[Any, str, Callable[..., Any], int]] = {
-    "nowhere": (save, "tidy", die, 10**6),
+    "nowhere": (save, "apply_retention", die, 10**6),
     "while the snapshot is taken": (tensors.Snapshot, "wait", die, 2),
     "in the weights": (export_folder, "save_file", half_written, 2),
     "in the optimizer's state": (content, "save_file", half_written, 2),
     "before the manifest": (publish, "seal_checkpoint", die, 2),
     "in the manifest": (manifest.Path, "write_text", half_sealed, -2),
     "before the rename": (publish.Path, "rename", die, 1),
-    "before it is read back": (publish, "_read_back", die, 2),
-    "before the pointer": (publish, "point", die, 3),
+    "before it is read back": (publish, "_verify_written", die, 2),
+    "before the pointer": (publish, "point_link", die, 3),
     "in the pointer": (publish.Path, "replace", die, 2),
-    "before older ones go": (save, "tidy", die, 2),
+    "before older ones go": (save, "apply_retention", die, 2),
     "while an older one goes": (retention, "remove", die, 0),
     "in what is deleted": (publish.shutil, "rmtree", only_renamed, 0),
 }

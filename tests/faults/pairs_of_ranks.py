@@ -27,7 +27,7 @@ from neobert.errors import ProjectError
 from neobert.export import lazy_weights
 from neobert.export.weights import read_weights, unique_weights
 from neobert.parallel import World, full_tensor
-from neobert.parallel.sharding import own_part, own_rows
+from neobert.parallel.sharding import local_shard, own_row_slices
 from neobert.rehearsal.answers import all_answers
 from neobert.rehearsal.trials import WorstCase
 from neobert.runfiles.checkpoint.state import read_state
@@ -35,7 +35,7 @@ from neobert.training.checkpoint import restore as restore_module
 from neobert.training.checkpoint import save as save_module
 from neobert.training.checkpoint.save import Saver
 from neobert.training.checkpoint.tensors import optimizer_tensors
-from neobert.training.loop.assembly import Start, assemble, start_world
+from neobert.training.loop.assembly import StartCheckpoint, assemble, start_world
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import evaluate, run_step
 from neobert.training.state.trainer import Trainer
@@ -95,7 +95,7 @@ def trainer_of(folder: Path, way: tuple[int, str], start: Path | None = None) ->
     run_dir = folder / name_of(*way)
     config = from_dict(json.loads((run_dir / "resolved.json").read_text()))
     world = start_world(config)
-    found = None if start is None else Start(start, read_state(start, STEP))
+    found = None if start is None else StartCheckpoint(start, read_state(start, STEP))
     return assemble(config, run_dir, world, Signals(), found)
 
 
@@ -154,7 +154,7 @@ def largest_of_phases(folder: Path, way: tuple[int, str], trainer: Trainer) -> d
     for phase, (owner, name, run) in {
         "start": (World, "prepare", partial(trainer_of, folder, way)),
         "step": (World, "gradient_norm", partial(run_step, trainer)),
-        "evaluation": (World, "evaluating", partial(evaluate, trainer)),
+        "evaluation": (World, "evaluation_context", partial(evaluate, trainer)),
         "save": (save_module, "write_parts", save_again),  # in the thread that writes
         "resume": (restore_module, "load_optimizer", partial(trainer_of, folder, way, checkpoint)),
     }.items():
@@ -170,7 +170,7 @@ def flipped(trainer: Trainer) -> str:
     """Flip a bit of one shard on the last rank, which has it in common with another one, and save."""
     if trainer.world.rank == trainer.world.size - 1:
         with torch.no_grad():
-            own_part(next(trainer.module.parameters())).view(torch.int32).view(-1)[0] ^= 1
+            local_shard(next(trainer.module.parameters())).view(torch.int32).view(-1)[0] ^= 1
     with pytest.raises(ProjectError, match="DST005") as refused:
         Saver(trainer, lambda: None).begin(trainer)
     return refused.value.message.partition(", and")[0]
@@ -187,7 +187,9 @@ def load_all(folder: Path, way: tuple[int, str]) -> None:
         own = state_of(trainer)
         wrong = sorted(own.keys() ^ truth.keys())
         wrong += [
-            name for name, each in own.items() if not torch.equal(own_part(each), truth[name][own_rows(each)])
+            name
+            for name, each in own.items()
+            if not torch.equal(local_shard(each), truth[name][own_row_slices(each)])
         ]
         everywhere = trainer.world.sum_over_ranks([len(wrong), messages.largest])
         found[f"{name_of(*saved)}, then {name_of(*way)}"] = everywhere

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from neobert.parallel.sharding import own_part
+from neobert.parallel.sharding import local_shard
 from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from neobert.training.checkpoint import content, parts
 from neobert.training.guards.loss_guard import FiniteGuard
@@ -112,7 +112,7 @@ def spoil_a_weight() -> None:
 
     def check_weights(self: FiniteGuard, module: Any, step: int) -> None:
         with torch.no_grad():
-            own_part(module.decoder.weight).view(-1)[0] = float("nan")
+            local_shard(module.decoder.weight).view(-1)[0] = float("nan")
         real(self, module, step)
 
     FiniteGuard.check_weights = check_weights

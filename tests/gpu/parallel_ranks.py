@@ -20,7 +20,7 @@ WARM_UP, STEPS = 3, 8
 
 def run(run_dir: Path) -> None:
     config = from_dict(json.loads((run_dir / "resolved.json").read_text()))
-    world = World.of(config)
+    world = World.from_config(config)
     make_reproducible(config, world)
     trainer = assemble(config, run_dir, world, Signals(), None)
     counters, losses = torch._dynamo.utils.counters, []

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.model.attention import recording
-from neobert.model.backends import BackendError, choose_backend, this_environment
+from neobert.model.attention import record_kernels
+from neobert.model.backends import BackendError, choose_backend, current_environment
 from neobert.objectives.step_kernels import resolve_modules
 
 # Of what FlashAttention 4 is built on.
@@ -139,7 +139,7 @@ def test_each_block_tells_the_kernel_that_it_ran(backend, is_compiled):
     torch._dynamo.reset()
     model, run, ran = bf16_model(backend).train(), on_cuda(make_run()), {}
     forward = torch.compile(model, fullgraph=True, dynamic=False) if is_compiled else model
-    with recording(ran):
+    with record_kernels(ran):
         forward(**run).logits.sum().backward()
     assert ran == {0: backend, 1: backend}
 
@@ -176,7 +176,7 @@ def test_recomputation_gives_the_same_output(recompute):
 
 
 def here(dtype: torch.dtype = torch.bfloat16):
-    return this_environment("cuda", dtype, 64)
+    return current_environment("cuda", dtype, 64)
 
 
 def test_auto_resolves_to_a_kernel():

@@ -143,9 +143,9 @@ def by_block(request, monkeypatch):
     for module in (attention, feed_forward):
         if request.param and not module.copies_blocks(torch.empty(0, device=DEVICE)):
             pytest.skip("needs a Hopper card")
-        monkeypatch.setattr(module, "copies_blocks", lambda x: request.param)
+        monkeypatch.setattr(module, "supports_block_copies", lambda x: request.param)
         # A program takes several tiles, as of a microbatch: these tests have fewer than a GPU runs at once.
-        monkeypatch.setattr(module, "multiprocessors", lambda x: 1)
+        monkeypatch.setattr(module, "count_multiprocessors", lambda x: 1)
 
 
 @pytest.mark.parametrize(("rows", "width"), [(1, 128), (70, 128), (300, 200)])
@@ -254,7 +254,7 @@ def has_quack():
 def test_fused_block(flash4):
     from neobert.kernels import attention
     from neobert.kernels.attention import attention_tiles, rotary_table
-    from neobert.kernels.fused_block import Weights, encoder_block
+    from neobert.kernels.fused_block import BlockWeights, encoder_block
     from neobert.kernels.products import row_rstd
     from tests.gpu.obstacles import flash4_obstacle
 
@@ -271,12 +271,12 @@ def test_fused_block(flash4):
     def ours(x, *w):
         x = x.to(DTYPE)
         return encoder_block(
-            x, row_rstd(x.detach(), EPS), Weights(*w), rotary, segments,
+            x, row_rstd(x.detach(), EPS), BlockWeights(*w), rotary, segments,
             num_heads=heads, eps=EPS, max_seqlen=200 if flash4 else 0,
         )[0]  # fmt: skip
 
     def plain(x, *w):
-        return reference.block(x, Weights(*w), positions, cu, heads, THETA, EPS)
+        return reference.block(x, BlockWeights(*w), positions, cu, heads, THETA, EPS)
 
     inputs, grad = [draw(TOTAL, size), *weights], draw(TOTAL, size)
     truth = grads_of(plain, inputs, grad)

@@ -8,7 +8,7 @@ import torch
 from torch.optim import Muon
 
 from neobert.config.schema import OptimizerConfig
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.optim import build_optimizer
 from neobert.optim.attention_logits import LogitMeter
@@ -38,7 +38,7 @@ def test_whole_matrices_are_updated_as_torch_muon_does(model):
     before = [each.detach().clone() for each in weights]
     theirs = [torch.nn.Parameter(each.clone()) for each in before]
     muon = Muon(theirs, lr=CONFIG.lr, weight_decay=CONFIG.weight_decay, adjust_lr_fn="match_rms_adamw")
-    ours = build_optimizer(CONFIG, model, backbone_of(model).layouts)
+    ours = build_optimizer(CONFIG, model, backbone_from_model(model).layouts)
     for seed in range(3):
         set_gradients(model, seed)
         for mine, other in zip(weights, theirs, strict=True):
@@ -53,7 +53,7 @@ def test_whole_matrices_are_updated_as_torch_muon_does(model):
 def test_a_step_waits_for_nothing_and_repeats_to_the_last_bit(model, waiting_is_an_error):
     twin = copy.deepcopy(model)
     for each in (model, twin):
-        optimizer = build_optimizer(CONFIG, each, backbone_of(each).layouts)
+        optimizer = build_optimizer(CONFIG, each, backbone_from_model(each).layouts)
         optimizer.found_inf = torch.zeros((), device="cuda")
         torch.cuda.synchronize()
         with waiting_is_an_error():
@@ -64,7 +64,7 @@ def test_a_step_waits_for_nothing_and_repeats_to_the_last_bit(model, waiting_is_
 
 
 def test_a_bad_gradient_changes_nothing(model):
-    optimizer = build_optimizer(CONFIG, model, backbone_of(model).layouts)
+    optimizer = build_optimizer(CONFIG, model, backbone_from_model(model).layouts)
     set_gradients(model, 0)
     optimizer.step()
     before = copy.deepcopy(model)

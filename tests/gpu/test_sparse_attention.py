@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from neobert.families.backbone import build_backbone
 from neobert.families.nsa import model
 from neobert.families.nsa.reference import NO_BLOCK, is_forced
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.probes import sparse
 from neobert.probes.attention_suite import MarkerTokens
 from neobert.probes.sparse import count_dead_gates
@@ -45,7 +45,7 @@ SIZES = {
 }
 """Those of profile nsa-smoke, but for the depth."""
 CONFIG = config_of(**SIZES, dataset={"max_seq_length": 2048}, trainer={"mixed_precision": "bf16"})
-SPEC = shape_of(CONFIG, ROWS).attention
+SPEC = model_shape(CONFIG, ROWS).attention
 
 
 def missed_on_a_gpu(spec=SPEC):
@@ -140,7 +140,9 @@ def test_scores_that_know_the_whole_row_are_found(monkeypatch, operators):
 
 
 def test_a_rotation_in_bf16_is_found(monkeypatch):
-    monkeypatch.setattr(sparse, "rotation_by", lambda at, *sizes: model.rotation_by(at.bfloat16(), *sizes))
+    monkeypatch.setattr(
+        sparse, "compute_rotation", lambda at, *sizes: model.compute_rotation(at.bfloat16(), *sizes)
+    )
     assert missed_on_a_gpu() == {ROTATION}
 
 
@@ -197,7 +199,7 @@ def test_the_librarys_class_has_the_same_logits_and_decodes_as_it_prefills(monke
 
 
 def test_heads_of_keys_have_their_own_queries(monkeypatch, operators):
-    spec = shape_of(config_of(**SIZES | {"num_heads": 32, "num_kv_heads": 2}), ROWS).attention
+    spec = model_shape(config_of(**SIZES | {"num_heads": 32, "num_kv_heads": 2}), ROWS).attention
     assert missed_on_a_gpu(spec) == set()
     real = operators.Operators.__call__
 

@@ -9,7 +9,7 @@ from accelerate.state import AcceleratorState
 from neobert.bench.arm import Arm
 from neobert.bench.device import measure_peak
 from neobert.config import from_dict
-from neobert.training.loop.hooks import collecting_between_steps
+from neobert.training.loop.hooks import collect_between_steps
 from neobert.training.loop.steps import run_step
 from neobert.training.telemetry.stopwatch import BREAKDOWN, Stopwatch
 
@@ -36,7 +36,7 @@ def config_of(rows):
 @pytest.fixture
 def arm(tmp_path):
     arm = Arm(config_of(16), "synthetic", tmp_path)
-    with collecting_between_steps():
+    with collect_between_steps():
         arm.warm_up(6)
         yield arm
     arm.close()
@@ -94,7 +94,7 @@ def test_a_device_that_waits_for_its_host_is_told_from_one_that_lags(host_s, ker
 @pytest.mark.parametrize(("rows", "share"), [(2, 1.0), (96, 0.0)])
 def test_larger_microbatches_relieve_the_host(tmp_path, rows, share):
     """Launches of an eager step take some 30 ms, kernels about 25 ms for 16 rows of this model."""
-    with collecting_between_steps():
+    with collect_between_steps():
         arm = Arm(config_of(rows), "synthetic", tmp_path)
         arm.warm_up(6)
         arm.turn(20)

@@ -7,7 +7,7 @@ import torch
 from accelerate.state import AcceleratorState
 
 from neobert.config import from_dict
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.kernels.vocabulary import embedding
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import StepKernels, TokenObjective, resolve_step_kernels
@@ -73,9 +73,9 @@ def make_batch(seed: int) -> dict[str, object]:
 def make_objective(name: str, attention: str = "triton_packed") -> TokenObjective:
     capacity = target_capacity(TOKENS, MASKED)
     if name == "torch":
-        return TokenObjective(backbone_of(make_model("torch_varlen")), True, capacity)
+        return TokenObjective(backbone_from_model(make_model("torch_varlen")), True, capacity)
     return KernelObjective(
-        backbone_of(make_model("sdpa")), StepKernels(name, attention, "sdpa", ""), capacity
+        backbone_from_model(make_model("sdpa")), StepKernels(name, attention, "sdpa", ""), capacity
     )
 
 
@@ -95,7 +95,7 @@ def losses(objective: TokenObjective, steps: int, dtype: torch.dtype) -> list[fl
 
 @pytest.mark.parametrize("name", [*KERNELS, "torch"])
 def test_losses_are_those_of_eager_fp32(name):
-    exact = losses(TokenObjective(backbone_of(make_model("sdpa")), True), 10, torch.float32)
+    exact = losses(TokenObjective(backbone_from_model(make_model("sdpa")), True), 10, torch.float32)
     objective = make_objective(name)
     objective.compile_loss("inductor")
     seen = losses(objective, 10, torch.bfloat16)
@@ -211,7 +211,7 @@ def test_no_target_is_lost_beyond_the_capacity(name):
     batch = make_batch(0)
     batch["labels"] = torch.randint(5, 95, (TOKENS,), device="cuda")
     batch["num_targets"] = TOKENS
-    exact = TokenObjective(backbone_of(make_model("sdpa")), True)(**batch).item()
+    exact = TokenObjective(backbone_from_model(make_model("sdpa")), True)(**batch).item()
     assert make_objective(name)(**batch).item() == pytest.approx(exact, rel=0.01)
 
 

@@ -71,7 +71,7 @@ def limits(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> dict
     """What a launch of a smoke profile tells its trainer of the hour that it has."""
     environments: list[dict[str, str]] = []
 
-    def start(launch: Any, *, is_again: bool) -> None:
+    def start(launch: Any, *, is_restart: bool) -> None:
         environments.append(deadline_environment(launch.deadlines))
         raise ProjectError("enough", "the environment is known")
 

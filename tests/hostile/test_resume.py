@@ -109,8 +109,8 @@ def test_checkpoints_on_a_disk_that_is_not_mounted_are_no_fresh_start(folder, re
     assert steps_of(folder / "run") == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("is_again", [False, True])
-def test_the_trainer_starts_where_preflight_verified_and_nowhere_else(folder, resume, is_again):
+@pytest.mark.parametrize("is_restart", [False, True])
+def test_the_trainer_starts_where_preflight_verified_and_nowhere_else(folder, resume, is_restart):
     assert resume("--resume", "auto", steps=8).code == 0
     run_dir = folder / "run"
     start = read_receipt(run_dir / "receipt.json").start
@@ -118,9 +118,9 @@ def test_the_trainer_starts_where_preflight_verified_and_nowhere_else(folder, re
     config = read_config(run_dir / "resolved.json")
 
     def begin():
-        return choose_start(config, run_dir, is_again=is_again)
+        return choose_start(config, run_dir, is_restart=is_restart)
 
-    if is_again:
+    if is_restart:
         assert begin().folder.name == "8"
     else:
         with pytest.raises(ProjectError, match=r"step 4 \(.*/4\) as the start .* found step 8 \(.*/8\)"):

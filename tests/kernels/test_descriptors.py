@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from neobert.kernels.descriptors import copies_blocks
+from neobert.kernels.descriptors import supports_block_copies
 
 
 @pytest.mark.parametrize(
@@ -13,4 +13,4 @@ from neobert.kernels.descriptors import copies_blocks
 )
 def test_only_gpus_with_room_for_a_program_copy_blocks(monkeypatch, capability, expected):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert copies_blocks(SimpleNamespace(is_cuda=True, device="cuda:0")) is expected
+    assert supports_block_copies(SimpleNamespace(is_cuda=True, device="cuda:0")) is expected

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.kernels import vocabulary as loss_module
 from neobert.kernels.vocabulary import linear_cross_entropy
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
@@ -131,7 +131,7 @@ def objective(monkeypatch):
     monkeypatch.setattr(plan_memory, "MIN_ROWS", 128)
     torch.manual_seed(0)
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
-    return TokenObjective(backbone_of(NeoBERTLMHead(NeoBERTConfig(vocab_size=VOCAB, **shape))), False)
+    return TokenObjective(backbone_from_model(NeoBERTLMHead(NeoBERTConfig(vocab_size=VOCAB, **shape))), False)
 
 
 def run(rows=300):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from neobert.kernels.parallel_compilation import compiling_only
+from neobert.kernels.parallel_compilation import compile_without_running
 
 BOTH = threading.Barrier(2, timeout=60)
 
@@ -46,7 +46,7 @@ def launch(kernel: JITFunction, x: Any, size: int) -> None:
 
 def test_each_kernel_is_compiled_once_for_its_arguments_and_none_runs() -> None:
     forward, backward = JITFunction("forward"), JITFunction("backward")
-    with compiling_only():
+    with compile_without_running():
         launch(forward, torch.zeros(8), 8)
         launch(forward, torch.ones(16), 8)  # as Triton sees it, the same
         launch(backward, torch.zeros(8), 8)
@@ -62,7 +62,7 @@ def test_a_descriptor_is_compiled_for_its_type_and_block() -> None:
     def describe(rows: int, block: list[int], dtype: torch.dtype = torch.bfloat16) -> SimpleNamespace:
         return SimpleNamespace(base=torch.zeros(rows, 64, dtype=dtype), block_shape=block)
 
-    with compiling_only():
+    with compile_without_running():
         for argument in (
             describe(8, [16, 64]),
             describe(9, [16, 64]),  # as Triton sees it, the same
@@ -70,7 +70,7 @@ def test_a_descriptor_is_compiled_for_its_type_and_block() -> None:
         ):
             launch(kernel, argument, 8)
     assert kernel.compiled == 2
-    with compiling_only():
+    with compile_without_running():
         launch(kernel, describe(8, [16, 64]), 8)
         launch(kernel, describe(8, [16, 64], torch.float32), 8)
     assert kernel.compiled == 4
@@ -79,7 +79,7 @@ def test_a_descriptor_is_compiled_for_its_type_and_block() -> None:
 @pytest.mark.parametrize("other", [torch.zeros(8, dtype=torch.bfloat16), torch.zeros(9)[1:]])
 def test_a_kernel_is_compiled_for_each_type_and_alignment(other: torch.Tensor) -> None:
     kernel = JITFunction("forward")
-    with compiling_only():
+    with compile_without_running():
         launch(kernel, torch.zeros(8), 8)
         launch(kernel, other, 8)
     assert kernel.compiled == 2
@@ -87,7 +87,7 @@ def test_a_kernel_is_compiled_for_each_type_and_alignment(other: torch.Tensor) -
 
 def test_the_error_of_a_compilation_is_raised() -> None:
     def launch_both() -> None:
-        with compiling_only():
+        with compile_without_running():
             launch(JITFunction("broken"), torch.zeros(8), 8)
             launch(JITFunction("forward"), torch.zeros(8), 8)
 

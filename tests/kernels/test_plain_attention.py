@@ -15,7 +15,7 @@ from neobert.families.attention import AttentionSpec, Window
 from neobert.families.packed_attention import packed_attention, varlen_options
 from neobert.families.packed_flex import ALL, reached_tiles
 from neobert.kernel_table import ATTENTION, Environment
-from neobert.kernels.plain_attention import attended, plain_attention
+from neobert.kernels.plain_attention import attended_mask, plain_attention
 from neobert.model import attention as in_both_directions
 from neobert.model import flex
 from neobert.model.backends import LOADED
@@ -112,7 +112,7 @@ def test_packed_flex_is_the_reference_of_each_document(spec, lengths, seed):
     """Without compilation, which no CPU needs: every pair by the functions of mask and scores."""
     bounds = [0, *torch.tensor(lengths).cumsum(0).tolist()]
     q, k, v = (each.float() for each in drawn(spec, bounds[-1], seed))
-    with mock.patch.object(flex, "_program", return_value=torch_flex.flex_attention):
+    with mock.patch.object(flex, "_flex_program", return_value=torch_flex.flex_attention):
         attended_to = packed_attention("flex", torch.tensor(bounds), 20, bounds[-1], spec)(q, k, v)
     wanted = [plain_attention(q[a:b], k[a:b], v[a:b], spec) for a, b in pairwise(bounds)]
     assert torch.allclose(attended_to, torch.cat(wanted), atol=1e-5)
@@ -133,7 +133,7 @@ def test_flex_walks_every_tile_that_holds_a_pair_and_few_others(lengths, reach, 
     segment, counts, indices = reached_tiles(bounds, total, ALL if reach is None else reach, later)
     spec = windowed(direction="causal" if is_causal else "bidirectional")
     spec = replace(spec, window=None if reach is None else Window((0,), reach))
-    is_pair = attended(total, spec) & (segment[:, None] == segment)
+    is_pair = attended_mask(total, spec) & (segment[:, None] == segment)
     held = torch.zeros(len(counts), len(counts), dtype=torch.bool)
     queries, keys = is_pair.nonzero(as_tuple=True)
     held[queries // TILE, keys // TILE] = True
@@ -153,7 +153,7 @@ def windowed(**rest) -> AttentionSpec:
     [
         ("torch_varlen", windowed(), {"window_size": (5, 5), "scale": None}),
         ("torch_varlen", windowed(direction="causal", scale=0.5), {"window_size": (5, 0), "scale": 0.5}),
-        ("torch_varlen", windowed(direction="causal").of_layer(1), {"window_size": (-1, 0), "scale": None}),
+        ("torch_varlen", windowed(direction="causal").for_layer(1), {"window_size": (-1, 0), "scale": None}),
         (
             "flash_attn_2",
             windowed(direction="causal", softcap=3.0),

@@ -6,7 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from neobert.kernels import attention, flash4
 from neobert.kernels.feed_forward import feed_forward
-from neobert.kernels.fused_block import Weights, encoder_block
+from neobert.kernels.fused_block import BlockWeights, encoder_block
 from neobert.kernels.pointwise import add_rms_norm, power_of_two, rms_norm
 from neobert.kernels.vocabulary import linear_cross_entropy
 
@@ -38,7 +38,7 @@ def check(result, shape, *inputs):
 
 def make_weights():
     shapes = ((HIDDEN,), (3 * HIDDEN, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN,), (2 * INNER, HIDDEN))
-    return Weights(*(make(*shape, dtype=FP32) for shape in (*shapes, (HIDDEN, INNER))))
+    return BlockWeights(*(make(*shape, dtype=FP32) for shape in (*shapes, (HIDDEN, INNER))))
 
 
 def make_bounds():

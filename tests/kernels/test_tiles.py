@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.kernels.attention import attention_tiles, rotary_table
-from neobert.model.layers import rotation_at
+from neobert.model.layers import compute_rotation
 
 lengths = st.lists(st.integers(0, 200), min_size=1, max_size=12)
 
@@ -42,7 +42,7 @@ def test_rotary_pairs_are_the_models_and_leave_values_alone(head_dim):
     positions = torch.tensor([0, 1, 2, 0, 8191])
     table = rotary_table(positions, head_dim, 10_000.0)
     queries, keys, values = table.unflatten(1, (3, head_dim // 2, 2)).unbind(1)
-    wanted = rotation_at(positions, head_dim, 10_000.0)[:, 0]
+    wanted = compute_rotation(positions, head_dim, 10_000.0)[:, 0]
     torch.testing.assert_close(queries, wanted, rtol=0, atol=0)
     assert torch.equal(queries, keys)
     assert torch.equal(values, torch.tensor([1.0, 0.0]).expand_as(values))

@@ -9,8 +9,8 @@ from neobert.config import from_dict
 from neobert.families.hf.architecture import head_parts
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.initial_weights import expected_weights
-from neobert.families.hf.spec import section_of, settings_of
-from neobert.families.table import shape_of
+from neobert.families.hf.spec import model_section, read_model_settings
+from neobert.families.table import model_shape
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{number}" for number in range(123)))
 SIZES = {
@@ -50,8 +50,8 @@ def write_model(folder: Path, model_type: str = "bert", **settings: Any) -> Path
     write_header(folder / "model.safetensors", {})
     if model_type in ARCHITECTURES:
         config = from_dict({"model": {"type": "hf", "config": str(folder)}})
-        read, architecture = settings_of(section_of(config))
-        shapes = dict(expected_weights(shape_of(config, len(WORDS)), architecture, read))
+        read, architecture = read_model_settings(model_section(config))
+        shapes = dict(expected_weights(model_shape(config, len(WORDS)), architecture, read))
         weights = {f"{architecture.prefix}{name}": size for name, size in shapes.items()}
         heads = head_parts(architecture.prefix, next(iter(architecture.heads.values())))
         write_header(folder / "model.safetensors", weights | {f"{name}.weight": (1,) for name in heads})

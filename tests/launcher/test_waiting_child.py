@@ -145,7 +145,7 @@ def test_a_process_that_does_not_warm_up_is_replaced(fault, child, tmp_path, mon
     if fault == "hangs":
         monkeypatch.setattr(waiting_child, "WARM_UP_S", 2.0)
     child.warm_up("warming", [fault])
-    started = start_trainer(launch_with(child, tmp_path), is_again=False)
+    started = start_trainer(launch_with(child, tmp_path), is_restart=False)
     assert started is not child.process
     assert started.wait(PATIENCE_S) == 0
     assert child.process.wait(PATIENCE_S) != 0
@@ -171,7 +171,7 @@ def test_it_ends_with_a_launcher_that_is_killed(modules, tmp_path):
 def test_a_trainer_that_died_while_it_waited_is_started_as_ever(child, tmp_path):
     child.process.kill()
     child.process.wait()
-    started = start_trainer(launch_with(child, tmp_path), is_again=False)
+    started = start_trainer(launch_with(child, tmp_path), is_restart=False)
     assert started is not child.process
     assert started.wait(PATIENCE_S) == 0
     assert json.loads((tmp_path / "logs" / "rank_0.log").read_text())["arguments"] == ["resolved.json"]
@@ -179,10 +179,10 @@ def test_a_trainer_that_died_while_it_waited_is_started_as_ever(child, tmp_path)
 
 def test_a_restart_is_a_new_process(child, tmp_path):
     launch = launch_with(child, tmp_path)
-    first = start_trainer(launch, is_again=False)
+    first = start_trainer(launch, is_restart=False)
     assert first is child.process
     assert first.wait(PATIENCE_S) == 0
-    again = start_trainer(launch, is_again=True)
+    again = start_trainer(launch, is_restart=True)
     assert again.wait(PATIENCE_S) == 0
     lines = (tmp_path / "logs" / "rank_0.log").read_text().splitlines()
     assert [json.loads(line)["arguments"] for line in lines] == [

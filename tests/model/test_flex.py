@@ -19,7 +19,7 @@ def dense(monkeypatch):
     """Leave flex_attention uncompiled: the same mask, in seconds less."""
     from neobert.model import flex
 
-    monkeypatch.setattr(flex, "_program", lambda: flex.flex_attention)
+    monkeypatch.setattr(flex, "_flex_program", lambda: flex.flex_attention)
 
 
 def bounds(lengths):

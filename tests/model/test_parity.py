@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from neobert.model.layers import _turn_real
+from neobert.model.layers import _rotate_real
 
 HEALTHY = 2e-6
 FAULTY = 1e-2
@@ -47,7 +47,7 @@ def test_a_longer_run_than_max_position_embeddings_still_rotates_right(make_mode
 def test_the_form_for_compilers_computes_the_same(make_model, pack, reference, ratio, monkeypatch):
     model, run = make_model(), pack(LENGTHS)
     wanted = reference(model).logits(run.input_ids, run.position_ids, run.allowed())
-    monkeypatch.setattr("neobert.model.layers._turn_complex", _turn_real)
+    monkeypatch.setattr("neobert.model.layers._rotate_complex", _rotate_real)
     assert ratio(model(**run.inputs()).logits, wanted) < HEALTHY
 
 

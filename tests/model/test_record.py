@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from neobert.model.attention import padded_attention, recording, summarize
+from neobert.model.attention import padded_attention, record_kernels, summarize_kernels
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_compiler"),
@@ -15,7 +15,7 @@ TRACED_LAYERS = 2  # each takes a second to trace
 
 def run(model, inputs):
     ran = {}
-    with recording(ran):
+    with record_kernels(ran):
         model(**inputs).logits.sum().backward()
     return ran
 
@@ -56,7 +56,7 @@ def test_blocks_that_share_a_graph_say_it_at_the_first(model, padded):
         block.compile(backend="eager")
     ran = run(model, padded)
     assert ran[0] == "sdpa"
-    assert summarize(ran) == "sdpa"
+    assert summarize_kernels(ran) == "sdpa"
 
 
 def test_a_block_that_runs_another_kernel_stands_out(model, pack):
@@ -67,9 +67,9 @@ def test_a_block_that_runs_another_kernel_stands_out(model, pack):
         return forward(x[None], rotation, rows)[0]
 
     def kernel(q, k, v):
-        from neobert.model.attention import note_kernel
+        from neobert.model.attention import record_kernel
 
-        note_kernel("torch_varlen")
+        record_kernel("torch_varlen")
         return v
 
     honest = [each for each in model.model.transformer_encoder if each is not block]
@@ -78,7 +78,7 @@ def test_a_block_that_runs_another_kernel_stands_out(model, pack):
     block.forward = leaky
     ran = run(model, pack((5, 4)).inputs())
     assert ran == {0: "torch_varlen", 1: "torch_varlen", 2: "sdpa", 3: "torch_varlen"}
-    assert summarize(ran) == "sdpa: 2, torch_varlen: 0-1 3"
+    assert summarize_kernels(ran) == "sdpa: 2, torch_varlen: 0-1 3"
 
 
 def test_nothing_is_kept_where_nobody_listens(model, padded):
@@ -89,5 +89,5 @@ def test_nothing_is_kept_where_nobody_listens(model, padded):
 
 
 def test_the_summary_of_nothing_is_none():
-    assert summarize({}) is None
-    assert summarize({0: "flex", 1: "flex"}) == "flex"
+    assert summarize_kernels({}) is None
+    assert summarize_kernels({0: "flex", 1: "flex"}) == "flex"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from neobert.families.attention import AttentionSpec
 from neobert.families.nsa.model import NativeSparseAttention
-from neobert.families.nsa.reference import NO_BLOCK, Attend, Attended
+from neobert.families.nsa.reference import NO_BLOCK, Attend, AttentionResult
 from neobert.probes.sparse import sparse_answers
 from validators.known_answers import LIMITS
 
@@ -37,7 +37,7 @@ def with_a_duplicate(blocks: Tensor, *_: Any) -> Tensor:
     return blocks
 
 
-def with_heads_in_turns(attend: Attend, q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Attended:
+def with_heads_in_turns(attend: Attend, q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> AttentionResult:
     """Attend so that query heads read heads of keys in turn: 0, 1, 0, 1, and not 0, 0, 1, 1."""
     order = torch.arange(q.shape[1], device=q.device).unflatten(0, (-1, k.shape[1])).t().flatten()
     found = attend(q[:, order], k, v, gates[:, order])

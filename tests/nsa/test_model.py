@@ -11,14 +11,14 @@ from transformers import AutoModelForCausalLM
 from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder
 from neobert.families.nsa.attention import SparseKernels
-from neobert.families.nsa.build import backbone_of
-from neobert.families.nsa.reference import Attended, combine
+from neobert.families.nsa.build import backbone_from_model
+from neobert.families.nsa.reference import AttentionResult, combine
 from neobert.families.nsa.reference import attend as attend_by_reference
-from neobert.families.nsa.spec import unsupported
-from neobert.families.table import shape_of
+from neobert.families.nsa.spec import unsupported_keys
+from neobert.families.table import model_shape
 from neobert.kernel_table import Environment
-from neobert.model.attention import note_kernel, recording
-from neobert.model.backends import Backend, BackendError, choose_backend
+from neobert.model.attention import record_kernel, record_kernels
+from neobert.model.backends import BackendError, ChosenKernel, choose_backend
 from tests.kept_memory import counting_kept
 from tests.nsa.sizes import LENGTHS, ROWS, build, config_of, packed
 
@@ -97,7 +97,7 @@ def test_a_saved_model_generates_without_a_cache(tmp_path):
 def test_every_parameter_is_counted():
     for changes in ({}, {"tie_word_embeddings": False}):
         parameters = build(**changes).model.parameters()
-        assert shape_of(config_of(**changes), ROWS).parameters.total == sum(map(torch.numel, parameters))
+        assert model_shape(config_of(**changes), ROWS).parameters.total == sum(map(torch.numel, parameters))
 
 
 def test_flops_outside_of_attention_are_those_that_torch_counts():
@@ -105,7 +105,7 @@ def test_flops_outside_of_attention_are_those_that_torch_counts():
     counter = FlopCounterMode(display=False)
     with counter:
         backbone.head(backbone.hidden(row)).sum().backward()
-    shape = shape_of(config_of(), ROWS)
+    shape = model_shape(config_of(), ROWS)
     by_formula = 7 * (shape.product_flops + 6 * shape.decoder_products)
     # Of one token alone the reference computes two products of scores and three of values.
     per_token = 2 * shape.attention_width * 3 * shape.num_layers
@@ -128,7 +128,7 @@ def kept_bytes(depth, tokens, **sizes):
 
     def attend(q, k, v, gates):
         branches = [Operator.apply(q, k, v) for _ in range(3)]
-        return Attended(combine(branches, gates.unbind(-1)), torch.zeros(0), torch.zeros(0))
+        return AttentionResult(combine(branches, gates.unbind(-1)), torch.zeros(0), torch.zeros(0))
 
     row = packed((tokens,))
     with counting_kept(model) as kept, torch.autocast("cpu", torch.bfloat16):
@@ -138,7 +138,7 @@ def kept_bytes(depth, tokens, **sizes):
 
 def test_kept_activations_grow_with_depth_as_predicted():
     tokens, sizes = 512, {"hidden_size": 96, "num_heads": 16, "num_kv_heads": 1, "head_dim": 8}
-    shape = shape_of(config_of(**sizes), ROWS)
+    shape = model_shape(config_of(**sizes), ROWS)
     copies = 2 * shape.parameters.linear // shape.num_layers  # of weights, in bf16
     of_a_block = (kept_bytes(5, tokens, **sizes) - kept_bytes(2, tokens, **sizes)) / 3 - copies
     assert of_a_block / tokens == pytest.approx(shape.block_bytes("eager", 2, tokens), rel=0.03)
@@ -162,7 +162,7 @@ def test_kept_activations_grow_with_depth_as_predicted():
     ids=str,
 )
 def test_a_value_that_the_kernels_do_not_take_is_refused_and_its_hint_helps(changes, key):
-    (found,) = unsupported(config_of(**changes))
+    (found,) = unsupported_keys(config_of(**changes))
     assert found.key == key
     with pytest.raises(ProjectError, match=r"model\.type nsa"):
         build(**changes)
@@ -170,11 +170,11 @@ def test_a_value_that_the_kernels_do_not_take_is_refused_and_its_hint_helps(chan
     value = {"true": True, "false": False}.get(value, value)
     section, name = wanted.split(".")
     change = {name: int(value)} if section == "model" else {section: {name: value}}
-    assert list(unsupported(config_of(**{**changes, **change}))) == []
+    assert list(unsupported_keys(config_of(**{**changes, **change}))) == []
 
 
 def test_on_a_gpu_without_the_library_one_line_names_it():
-    features = shape_of(config_of(), 1).attention.features
+    features = model_shape(config_of(), 1).attention.features
     with pytest.raises(BackendError, match="needs flash-linear-attention, which does not import") as error:
         choose_backend("nsa", Environment("cuda", "bfloat16", 64, (), features))
     assert error.value.hint.startswith("pip install 'flash-linear-attention>=0.6,<0.7'")
@@ -187,13 +187,15 @@ def test_another_kernel_of_the_sliding_branch_is_reported_by_its_branch(monkeypa
             self.others = cu_seqlens, max_seqlen, spec.selected
 
         def __call__(self, *row):
-            note_kernel(ran)
+            record_kernel(ran)
             return attend_by_reference(*row, *self.others)
 
     operators = SimpleNamespace(Operators=Operators)
     monkeypatch.setitem(sys.modules, "neobert.families.nsa.operators", operators)
-    backbone = backbone_of(build().model, SparseKernels(Backend("nsa_fla", "chosen"), "torch_varlen"))
-    with recording(found := {}):
+    backbone = backbone_from_model(
+        build().model, SparseKernels(ChosenKernel("nsa_fla", "chosen"), "torch_varlen")
+    )
+    with record_kernels(found := {}):
         backbone.hidden(packed())
     expected = "nsa_fla" if ran == "torch_varlen" else "nsa_fla, sliding branch by sdpa"
     assert found == dict.fromkeys(range(2), expected)

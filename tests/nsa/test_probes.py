@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from neobert.families.nsa import attention, model, reference
-from neobert.families.nsa.reference import NO_BLOCK, Attended
-from neobert.families.table import shape_of
+from neobert.families.nsa.reference import NO_BLOCK, AttentionResult
+from neobert.families.table import model_shape
 from neobert.probes import sparse
 from neobert.probes.sparse import count_dead_gates
 from tests.nsa.probed import (
@@ -25,7 +25,7 @@ from tests.nsa.probed import (
 )
 from tests.nsa.sizes import build, config_of, packed
 
-SPEC = shape_of(config_of(), 1).attention
+SPEC = model_shape(config_of(), 1).attention
 
 
 def missed_on_a_cpu() -> set[str]:
@@ -65,7 +65,7 @@ def with_swapped_gates(q, k, v, gates, *rest):
 def with_all_scores(q, k, v, gates, *rest):
     """Scores of the compressed branch that know the whole row."""
     found = attend(q, k, v, gates, *rest)
-    return Attended(found.context, found.blocks, found.lse + k.mean())
+    return AttentionResult(found.context, found.blocks, found.lse + k.mean())
 
 
 def with_a_leak_into_other_gradients(q, k, v, gates, *rest):
@@ -101,7 +101,12 @@ def with_gradients_by_the_whole_row(q, k, v, gates, *rest):
         (attention, "attend_by_reference", with_all_scores, {LATER, OTHERS}),
         (attention, "attend_by_reference", with_a_leak_into_other_gradients, LEAKS),
         (attention, "attend_by_reference", with_gradients_by_the_whole_row, MOVED),
-        (sparse, "rotation_by", lambda at, *sizes: model.rotation_by(at.bfloat16(), *sizes), {ROTATION}),
+        (
+            sparse,
+            "compute_rotation",
+            lambda at, *sizes: model.compute_rotation(at.bfloat16(), *sizes),
+            {ROTATION},
+        ),
     ],
 )
 def test_a_planted_fault_is_found(monkeypatch, owner, name, fault, found_by):

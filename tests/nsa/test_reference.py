@@ -37,12 +37,12 @@ def test_pairs_and_reads_are_those_of_each_token(spec, length):
         (t + 1) // spec.size + (count - 1) * spec.size + t % spec.size + 1 + min(t + 1, spec.window)
         for t, count in enumerate(selected)
     )
-    assert (spec.reads(length), spec.pairs(length)) == (sum(selected), pairs)
+    assert (spec.num_selected_blocks(length), spec.pairs(length)) == (sum(selected), pairs)
 
 
 def test_a_token_selects_as_many_blocks_as_the_plan_counts():
     blocks = attend(*queries_keys_values(LONGEST), bounds_of((LONGEST,)), LONGEST, SPEC).blocks
-    assert [int((head >= 0).sum()) for head in blocks.unbind(1)] == [SPEC.reads(LONGEST)] * 2
+    assert [int((head >= 0).sum()) for head in blocks.unbind(1)] == [SPEC.num_selected_blocks(LONGEST)] * 2
 
 
 def test_the_reference_is_the_formula_of_flash_linear_attention():

@@ -8,7 +8,7 @@ import torch
 
 from neobert.errors import ProjectError
 from neobert.families.nsa.model import NativeSparseAttention
-from neobert.families.nsa.reference import NO_BLOCK, Attended
+from neobert.families.nsa.reference import NO_BLOCK, AttentionResult
 from neobert.families.nsa.telemetry import attention_metrics
 from neobert.training.guards.sparse_attention import LAST_LINES, SETTLED_STEP, SparseAttentionWatch
 from neobert.training.loop.hooks import StepReport
@@ -17,7 +17,7 @@ from tests.training import conftest
 from tests.training.conftest import beats, corpus, make_run, metrics, outcome, run
 
 __all__ = ["beats", "corpus", "make_run", "metrics", "outcome", "run"]
-ONE = SimpleNamespace(size=1, add_up=lambda values: values)
+ONE = SimpleNamespace(size=1, all_reduce_sum=lambda values: values)
 
 
 def layers_of(backbone):
@@ -36,7 +36,7 @@ def measured(*, change=lambda last: last):
 
 def test_a_row_of_documents_reads_what_their_lengths_predict():
     found = measured()
-    reads = sum(SPEC.reads(length) for length in LENGTHS) * 2 * 2  # heads of keys, layers
+    reads = sum(SPEC.num_selected_blocks(length) for length in LENGTHS) * 2 * 2  # heads of keys, layers
     assert found["reads_pred"] == found["reads_act_total"] == reads
     assert found["k_mean"] == reads / (sum(LENGTHS) * 4)
     assert found["k_max"] == SPEC.counts
@@ -51,7 +51,9 @@ def test_the_most_blocks_of_a_token_are_those_of_any_rank():
     layers = layers_of(backbone)
     other = torch.zeros(3 + SPEC.counts + 1, dtype=torch.float64)
     other[-1] = 5  # tokens of another rank that read all blocks
-    two = SimpleNamespace(size=1, add_up=lambda values: values + other if values.ndim == 1 else values)
+    two = SimpleNamespace(
+        size=1, all_reduce_sum=lambda values: values + other if values.ndim == 1 else values
+    )
     assert attention_metrics(layers, SPEC, ONE)["nsa/k_max"] == 2
     assert attention_metrics(layers, SPEC, two)["nsa/k_max"] == SPEC.counts
 
@@ -165,7 +167,7 @@ def test_a_kernel_that_reads_one_block_too_few_ends_the_run(sparse, run, outcome
         found = real(*row)
         blocks = found.blocks.clone()
         blocks[0, 0, 0] = NO_BLOCK
-        return Attended(found.context, blocks, found.lse)
+        return AttentionResult(found.context, blocks, found.lse)
 
     monkeypatch.setattr(attention, "attend_by_reference", short)
     with pytest.raises(ProjectError, match="blocks were selected, but the documents have"):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives.compile import compile_encoder
 from neobert.objectives.tokens import TokenObjective
@@ -57,9 +57,9 @@ def num_graphs() -> int:
 
 
 def test_two_graphs_and_no_more_however_steps_and_evaluations_take_turns():
-    objective = TokenObjective(backbone_of(make_model()), True, capacity=16, eval_capacity=32)
+    objective = TokenObjective(backbone_from_model(make_model()), True, capacity=16, eval_capacity=32)
     objective.compile_loss("eager")
-    plain = TokenObjective(backbone_of(make_model()), True)
+    plain = TokenObjective(backbone_from_model(make_model()), True)
     for turn in range(3):
         objective.train()
         objective(**make_rows(4, 7 + turn)).backward()
@@ -73,19 +73,19 @@ def test_two_graphs_and_no_more_however_steps_and_evaluations_take_turns():
 
 
 def test_a_packed_evaluation_is_that_of_eager_sdpa():
-    objective = TokenObjective(backbone_of(make_model("flex")), True, capacity=8)
+    objective = TokenObjective(backbone_from_model(make_model("flex")), True, capacity=8)
     objective.compile_loss("eager")
     for lengths in ((5, 12, 3), (12, 4, 4)):
         run = make_run(lengths)
         score = objective.evaluate(**run)
-        wanted = TokenObjective(backbone_of(make_model()), True).evaluate(**run)
+        wanted = TokenObjective(backbone_from_model(make_model()), True).evaluate(**run)
         assert score.loss_sum.item() == pytest.approx(wanted.loss_sum.item(), rel=1e-4)
     assert num_graphs() == 1
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_padded_rows_of_more_lengths_than_a_compiler_has_patience_for(is_alone):
-    objective, plain = (TokenObjective(backbone_of(make_model()), True) for _ in range(2))
+    objective, plain = (TokenObjective(backbone_from_model(make_model()), True) for _ in range(2))
     compile_encoder(objective.backbone, "eager", is_alone=is_alone)
     for length in range(5, 7 + torch._dynamo.config.recompile_limit):
         rows = make_rows(2, 4, length)
@@ -97,7 +97,7 @@ def test_padded_rows_of_more_lengths_than_a_compiler_has_patience_for(is_alone):
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_the_step_tells_what_its_blocks_ran_and_an_evaluation_does_not(is_compiled):
-    objective = TokenObjective(backbone_of(make_model(num_layers=2)), True, capacity=16)
+    objective = TokenObjective(backbone_from_model(make_model(num_layers=2)), True, capacity=16)
     if is_compiled:
         objective.compile_loss("eager")
     objective.evaluate(**make_rows(4, 7))
@@ -109,13 +109,13 @@ def test_the_step_tells_what_its_blocks_ran_and_an_evaluation_does_not(is_compil
 
 def gradient_operators(compile_it, batch):
     """Name the operators of a step's backward, whose result is that of an eager step."""
-    objective = TokenObjective(backbone_of(make_model()), True, capacity=16)
+    objective = TokenObjective(backbone_from_model(make_model()), True, capacity=16)
     if compile_it is not None:
         compile_it(objective)
     loss = objective(**batch)
     with Called() as called:
         loss.backward()
-    plain = TokenObjective(backbone_of(make_model()), True, capacity=16)
+    plain = TokenObjective(backbone_from_model(make_model()), True, capacity=16)
     plain(**batch).backward()
     torch.testing.assert_close(
         objective.model.model.encoder.weight.grad, plain.model.model.encoder.weight.grad
@@ -152,7 +152,7 @@ def test_the_loss_by_position_is_part_of_the_graph():
     batch = make_rows(2, 5) | {
         "position_ids": torch.tensor([0, 1023, 1024, 4096, 9000, 20000]).repeat(4).view(2, 12)
     }
-    eager = TokenObjective(backbone_of(model), targets_only=True, capacity=8)
+    eager = TokenObjective(backbone_from_model(model), targets_only=True, capacity=8)
     eager.by_position = True
     expected = eager.evaluate(**batch)
     eager.compile_loss("aot_eager")

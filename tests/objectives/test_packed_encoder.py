@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.kernels import reference
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import packed_encoder
@@ -84,9 +84,9 @@ def _plain_formulas(monkeypatch):
 def test_every_parameter_is_in_its_place(name, attention, capacity, tied):
     model, inputs = build(tied), batch()
     kernels = StepKernels(name, attention, "sdpa", "")
-    wanted = loss_and_gradients(TokenObjective(backbone_of(model), True, z_loss=0.05), inputs)
+    wanted = loss_and_gradients(TokenObjective(backbone_from_model(model), True, z_loss=0.05), inputs)
     loss, gradients = loss_and_gradients(
-        KernelObjective(backbone_of(model), kernels, capacity, z_loss=0.05), inputs
+        KernelObjective(backbone_from_model(model), kernels, capacity, z_loss=0.05), inputs
     )
     assert loss.item() == pytest.approx(wanted[0].item(), rel=1e-5)
     for parameter, gradient in gradients.items():
@@ -96,15 +96,19 @@ def test_every_parameter_is_in_its_place(name, attention, capacity, tied):
 @pytest.mark.parametrize("name", ["triton", "fused"])
 def test_evaluation_scores_what_is_trained(name):
     model, inputs = build(), batch()
-    objective = KernelObjective(backbone_of(model), StepKernels(name, "triton_packed", "sdpa", ""), 24)
-    wanted = TokenObjective(backbone_of(model), True).evaluate(**inputs)
+    objective = KernelObjective(
+        backbone_from_model(model), StepKernels(name, "triton_packed", "sdpa", ""), 24
+    )
+    wanted = TokenObjective(backbone_from_model(model), True).evaluate(**inputs)
     score = objective.evaluate(**inputs)
     assert score.loss_sum.item() == pytest.approx(wanted.loss_sum.item(), rel=1e-5)
     assert score.num_correct == wanted.num_correct
 
 
 def test_without_targets_the_loss_is_zero():
-    objective = KernelObjective(backbone_of(build()), StepKernels("triton", "triton_packed", "sdpa", ""), 8)
+    objective = KernelObjective(
+        backbone_from_model(build()), StepKernels("triton", "triton_packed", "sdpa", ""), 8
+    )
     loss, gradients = loss_and_gradients(objective, batch(chance=0.0))
     assert loss.item() == 0.0
     assert not any(gradient.any() for gradient in gradients.values())

@@ -9,7 +9,7 @@ import torch
 
 from neobert.config import from_dict
 from neobert.errors import ProjectError
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.kernel_table import ATTENTION, find_attention_kernels
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import step_kernels
@@ -209,7 +209,7 @@ def test_compiling_packed_sdpa_is_refused_before_the_first_step():
         build_model_config(requested.model, 128, 0, kernels.model_attention, kernels.modules)
     )
     with pytest.raises(ProjectError) as caught:
-        compile_objective(requested, TokenObjective(backbone_of(model, kernels), True))
+        compile_objective(requested, TokenObjective(backbone_from_model(model, kernels), True))
     assert (caught.value.code, caught.value.place) == ("ATT001", "trainer.torch_compile")
     assert "packed sdpa runs once per document" in caught.value.message
 

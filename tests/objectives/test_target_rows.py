@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from neobert.config import from_dict
 from neobert.config.schedules import masking_rates
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives.build import token_objective_for
 from neobert.objectives.objective import MULTIPLE, num_decoder_rows, target_capacity
@@ -46,7 +46,7 @@ def test_training_and_evaluation_have_room_for_their_own_rates():
     config = from_dict({"datacollator": rates, "model": shape | {"intermediate_size": 24}})
     model = NeoBERTLMHead(build_model_config(config.model, 128, 0, "sdpa"))
     rates = masking_rates(config.datacollator)
-    objective = token_objective_for(config, backbone_of(model), "cuda", rates, targets_only=True)
+    objective = token_objective_for(config, backbone_from_model(model), "cuda", rates, targets_only=True)
     tokens = config.trainer.per_device_train_batch_size * config.dataset.max_seq_length
     assert objective.capacity == target_capacity(tokens, 0.4)
     assert objective.eval_capacity == target_capacity(tokens, 0.1)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import TokenObjective, check_labels
 from neobert.objectives.tokens import gather_targets
@@ -26,7 +26,7 @@ def build(masked_only: bool = True, tied: bool = False) -> TokenObjective:
         embedding_init_range=0.5,
         decoder_init_range=0.3,
     )
-    return TokenObjective(backbone_of(NeoBERTLMHead(config)), masked_only)
+    return TokenObjective(backbone_from_model(NeoBERTLMHead(config)), masked_only)
 
 
 def packed(lengths=LENGTHS, chance=0.4, seed=0):

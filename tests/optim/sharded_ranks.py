@@ -12,7 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from neobert.config.schema import OptimizerConfig
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.optim import build_optimizer
 from neobert.optim.newton_schulz import orthogonalize
@@ -69,8 +69,8 @@ def updates() -> None:
     """Three steps of Muon with AdamW, and with a verdict on the gradient."""
     whole, spread = make_pair()
     optimizers = (
-        build_optimizer(CONFIG, whole, backbone_of(whole).layouts),
-        build_optimizer(CONFIG, spread, backbone_of(spread).layouts),
+        build_optimizer(CONFIG, whole, backbone_from_model(whole).layouts),
+        build_optimizer(CONFIG, spread, backbone_from_model(spread).layouts),
     )
     for seed in range(3):
         set_gradients(whole, spread, seed)

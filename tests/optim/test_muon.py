@@ -12,11 +12,11 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from neobert.config.schema import OptimizerConfig
 from neobert.families.linear import GATE_UP, QKV, QKV_BY_HEAD, WHOLE
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.optim import build_optimizer, muon
 from neobert.optim.fused_rows import split_rows
 from neobert.optim.muon import MuonWithAdamW
-from neobert.optim.muon_groups import matrices
+from neobert.optim.muon_groups import group_matrices_by_layout
 from tests.optim.conftest import models
 
 MUON = OptimizerConfig(name="muon", lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
@@ -93,7 +93,7 @@ def test_stacked_matrices_are_updated_as_matrices_of_their_own(name, split, make
     rates = {"lr": MUON.lr, "weight_decay": MUON.weight_decay, "adjust_lr_fn": "match_rms_adamw"}
     apart, ours = (
         Muon(parts, **rates),
-        build_optimizer(replace(MUON, muon_split=split), model, backbone_of(model).layouts),
+        build_optimizer(replace(MUON, muon_split=split), model, backbone_from_model(model).layouts),
     )
     for seed in range(3):
         set_gradients(model, seed)
@@ -108,8 +108,8 @@ def test_a_wrong_layout_of_heads_gives_another_update(make_model):
     """Negative control: [Q; K; V] for all heads at once, as one head would have it."""
     right, wrong = make_model(), make_model()
     optimizers = (
-        build_optimizer(MUON, right, backbone_of(right).layouts),
-        build_optimizer(MUON, wrong, backbone_of(wrong).layouts),
+        build_optimizer(MUON, right, backbone_from_model(right).layouts),
+        build_optimizer(MUON, wrong, backbone_from_model(wrong).layouts),
     )
     for group in optimizers[1].param_groups:
         group["num_heads"] = 1
@@ -130,7 +130,7 @@ def test_an_update_of_heads_has_the_size_of_one_of_projections(adjust_lr_fn, mak
         model = make_model()
         before = model.model.transformer_encoder[0].qkv.weight.detach().clone()
         config = replace(MUON, muon_split=split, muon_adjust_lr_fn=adjust_lr_fn, weight_decay=0.0)
-        advance(model, build_optimizer(config, model, backbone_of(model).layouts), [0])
+        advance(model, build_optimizer(config, model, backbone_from_model(model).layouts), [0])
         change = model.model.transformer_encoder[0].qkv.weight.detach() - before
         sizes[split] = float(change.square().mean().sqrt())
     assert sizes["heads"] == pytest.approx(sizes["projections"], rel=0.15)
@@ -139,7 +139,11 @@ def test_an_update_of_heads_has_the_size_of_one_of_projections(adjust_lr_fn, mak
 def test_the_rest_is_updated_as_torch_adamw_does(make_model):
     model = make_model()
     alone = copy.deepcopy(model)
-    taken = {id(each) for found in matrices(alone, backbone_of(alone).layouts()).values() for each in found}
+    taken = {
+        id(each)
+        for found in group_matrices_by_layout(alone, backbone_from_model(alone).layouts()).values()
+        for each in found
+    }
     rest = {name: each for name, each in alone.named_parameters() if id(each) not in taken}
     decayed = [each for name, each in rest.items() if name == "decoder.weight"]
     spared = [each for name, each in rest.items() if name != "decoder.weight"]
@@ -149,7 +153,7 @@ def test_the_rest_is_updated_as_torch_adamw_does(make_model):
         betas=MUON.betas,
         fused=True,
     )
-    advance(model, build_optimizer(MUON, model, backbone_of(model).layouts), range(3))
+    advance(model, build_optimizer(MUON, model, backbone_from_model(model).layouts), range(3))
     advance(alone, adamw, range(3))
     ours = dict(model.named_parameters())
     assert len(rest) == 8
@@ -160,7 +164,7 @@ def test_the_rest_is_updated_as_torch_adamw_does(make_model):
 @given(model=models, frozen=st.booleans())
 def test_each_parameter_is_in_exactly_one_group(model, frozen):
     model.model.transformer_encoder[0].wo.weight.requires_grad = not frozen
-    groups = build_optimizer(MUON, model, backbone_of(model).layouts).param_groups
+    groups = build_optimizer(MUON, model, backbone_from_model(model).layouts).param_groups
     rules = [(id(each), group["rule"]) for group in groups for each in group["params"]]
     trained = {id(each): name for name, each in model.named_parameters() if each.requires_grad}
     assert sorted(dict(rules)) == sorted(trained)
@@ -175,13 +179,13 @@ def test_layouts_go_to_the_weights_that_have_them(make_model):
         (make_model(), {QKV: 2, GATE_UP: 2, WHOLE: 4}),
         (make_model(hidden_act="gelu"), {QKV: 2, WHOLE: 6}),
     ):
-        found = matrices(model, backbone_of(model).layouts())
+        found = group_matrices_by_layout(model, backbone_from_model(model).layouts())
         assert {layout.name: len(each) for layout, each in found.items()} == counts
 
 
 def test_one_schedule_drives_both_rates(make_model):
     model, config = make_model(), OptimizerConfig(name="muon", lr=1e-3, muon_lr=2e-2)
-    optimizer = build_optimizer(config, model, backbone_of(model).layouts)
+    optimizer = build_optimizer(config, model, backbone_from_model(model).layouts)
     schedule = LambdaLR(optimizer, lambda step: 1 / (1 + step))
     assert schedule.get_last_lr()[0] == 1e-3
     assert {group["lr"] for group in optimizer.param_groups if group["rule"] == "muon"} == {2e-2}
@@ -192,9 +196,13 @@ def test_one_schedule_drives_both_rates(make_model):
 
 def test_matrices_keep_one_moment_and_the_rest_two(make_model):
     model = make_model()
-    optimizer = build_optimizer(MUON, model, backbone_of(model).layouts)
+    optimizer = build_optimizer(MUON, model, backbone_from_model(model).layouts)
     advance(model, optimizer, [0])
-    hidden = {id(each) for found in matrices(model, backbone_of(model).layouts()).values() for each in found}
+    hidden = {
+        id(each)
+        for found in group_matrices_by_layout(model, backbone_from_model(model).layouts()).values()
+        for each in found
+    }
     for parameter, state in optimizer.state.items():
         expected = {"momentum_buffer"} if id(parameter) in hidden else {"step", "exp_avg", "exp_avg_sq"}
         assert set(state) == expected
@@ -202,11 +210,11 @@ def test_matrices_keep_one_moment_and_the_rest_two(make_model):
 
 def test_state_goes_round_to_the_last_bit(make_model, tmp_path):
     model = make_model()
-    optimizer = build_optimizer(MUON, model, backbone_of(model).layouts)
+    optimizer = build_optimizer(MUON, model, backbone_from_model(model).layouts)
     advance(model, optimizer, range(3))
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "state.pt")
     other = make_model()
-    resumed = build_optimizer(MUON, other, backbone_of(other).layouts)
+    resumed = build_optimizer(MUON, other, backbone_from_model(other).layouts)
     saved = torch.load(tmp_path / "state.pt")
     other.load_state_dict(saved["model"])
     resumed.load_state_dict(saved["optimizer"])
@@ -218,7 +226,7 @@ def test_state_goes_round_to_the_last_bit(make_model, tmp_path):
 @pytest.mark.parametrize("spoil", [float("nan"), float("inf"), 1.0])
 def test_a_step_that_was_found_bad_changes_nothing(make_model, spoil):
     model = make_model()
-    optimizer = build_optimizer(MUON, model, backbone_of(model).layouts)
+    optimizer = build_optimizer(MUON, model, backbone_from_model(model).layouts)
     advance(model, optimizer, range(2))
     before, state = copy.deepcopy(model), copy.deepcopy(optimizer.state_dict())
     set_gradients(model, 2)
@@ -234,10 +242,10 @@ def test_a_step_that_was_found_bad_changes_nothing(make_model, spoil):
 
 def test_a_step_that_was_found_good_is_taken(make_model):
     watched, plain_one = make_model(), make_model()
-    optimizer = build_optimizer(MUON, watched, backbone_of(watched).layouts)
+    optimizer = build_optimizer(MUON, watched, backbone_from_model(watched).layouts)
     optimizer.found_inf = torch.zeros(())
     advance(watched, optimizer, range(3))
-    advance(plain_one, build_optimizer(MUON, plain_one, backbone_of(plain_one).layouts), range(3))
+    advance(plain_one, build_optimizer(MUON, plain_one, backbone_from_model(plain_one).layouts), range(3))
     for ours, theirs in zip(watched.parameters(), plain_one.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
 
@@ -257,7 +265,9 @@ def test_a_closure_is_called_with_gradients_on():
 @pytest.mark.parametrize("name", ["muon", "muonclip"])
 def test_a_tiny_model_learns(name, make_model, make_packed):
     model, inputs = make_model(), make_packed([9, 20, 3], 32)
-    optimizer = build_optimizer(OptimizerConfig(name=name, lr=5e-3), model, backbone_of(model).layouts)
+    optimizer = build_optimizer(
+        OptimizerConfig(name=name, lr=5e-3), model, backbone_from_model(model).layouts
+    )
     del inputs["attention_mask"]
     losses = []
     for _ in range(15):

@@ -4,7 +4,13 @@ import pytest
 import torch
 from torch.optim import Muon
 
-from neobert.optim.newton_schulz import COEFFICIENTS, EPS, iteration_dtype, orthogonalize, rate_factor
+from neobert.optim.newton_schulz import (
+    COEFFICIENTS,
+    EPS,
+    iteration_dtype,
+    learning_rate_factor,
+    orthogonalize,
+)
 
 SHAPES = [(8, 8), (32, 32), (24, 40), (40, 24), (1, 7)]
 
@@ -73,12 +79,12 @@ def test_constants_are_those_of_torch():
     ],
 )
 def test_rate_factors(name, rows, columns, factor):
-    assert rate_factor(name, rows, columns) == pytest.approx(factor)
+    assert learning_rate_factor(name, rows, columns) == pytest.approx(factor)
 
 
 def test_matched_updates_have_the_rms_of_adamw():
     update = orthogonalize(torch.randn(1, 48, 96, generator=torch.Generator().manual_seed(4)), 5)[0].float()
-    rms = (update.square().mean().sqrt() * rate_factor("match_rms_adamw", 48, 96)).item()
+    rms = (update.square().mean().sqrt() * learning_rate_factor("match_rms_adamw", 48, 96)).item()
     assert 0.15 < rms < 0.25
 
 

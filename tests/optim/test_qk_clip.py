@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from neobert.config.schema import OptimizerConfig
 from neobert.families.linear import QKV
-from neobert.model.layers import rotate, rotation_at
-from neobert.optim.attention_logits import LogitMeter, attend_and_measure, chunks_of, documents_of
+from neobert.model.layers import compute_rotation, rotate
+from neobert.optim.attention_logits import LogitMeter, attend_and_measure, document_spans, group_into_chunks
 from neobert.optim.fused_rows import split_rows
 from neobert.optim.qk_clip import QKClip, build_qk_clip, shrink_heads
 
@@ -33,7 +33,7 @@ def reference_maxima(model, inputs, lengths):
 
         encoder = model.model
         x = encoder.encoder(inputs["input_ids"][start : start + length])
-        rotation = rotation_at(torch.arange(length), encoder.config.dim_head, encoder.config.rope_theta)
+        rotation = compute_rotation(torch.arange(length), encoder.config.dim_head, encoder.config.rope_theta)
         for block in encoder.transformer_encoder:
             x = block(x, rotation.to(x.dtype), attend)
         found.append(torch.stack(logits))
@@ -79,14 +79,14 @@ def test_pairs_over_a_boundary_and_padding_do_not_count():
     q = k = torch.tensor([1.0, 1.0, 100.0, 1.0, 500.0, 500.0])[:, None, None]
     bounds = torch.tensor([0, 2, 4, 6, 6])
     inputs = {"input_ids": torch.tensor([5, 5, 5, 5, 0, 0]), "cu_seqlens": bounds}
-    documents = documents_of(inputs, pad_id=0)
+    documents = document_spans(inputs, pad_id=0)
     assert documents == [(0, 2), (2, 4)]
     k = k.clone()
     k[2] = 1.0  # 100 x 1 within the second document
     k[0] = 50.0  # 100 x 50 over the boundary, 1 x 50 within the first
-    _, highest = attend_and_measure(q, k, q, chunks_of(documents, 4, CPU), 4)
+    _, highest = attend_and_measure(q, k, q, group_into_chunks(documents, 4, CPU), 4)
     assert highest.item() == 100.0
-    one_document = chunks_of([(0, 4)], 4, CPU)
+    one_document = group_into_chunks([(0, 4)], 4, CPU)
     assert attend_and_measure(q, k, q, one_document, 4)[1].item() == 5000.0  # negative control
 
 
@@ -95,7 +95,7 @@ def test_pairs_over_a_boundary_and_padding_do_not_count():
 def test_chunks_hold_every_document_once(lengths, chunk_size):
     ends = torch.tensor(lengths).cumsum(0).tolist()
     spans = list(zip([0, *ends], ends, strict=False))
-    chunks = chunks_of(spans, chunk_size, CPU)
+    chunks = group_into_chunks(spans, chunk_size, CPU)
     assert [chunk.start for chunk in chunks] == [0, *[chunk.end for chunk in chunks[:-1]]]
     assert chunks[-1].end == ends[-1]
     for chunk in chunks:
@@ -141,7 +141,7 @@ def test_a_wrong_layout_of_heads_misses_the_threshold(hot_model, make_packed):
 def test_a_factor_commutes_with_the_rotation():
     torch.manual_seed(0)
     x, factor = torch.randn(7, 2, 8), 0.37**0.5
-    rotation = rotation_at(torch.arange(7), 8, 10_000.0)
+    rotation = compute_rotation(torch.arange(7), 8, 10_000.0)
     torch.testing.assert_close(rotate(x * factor, rotation), rotate(x, rotation) * factor)
     reversed_rows = x.flip(-1)
     assert not torch.allclose(rotate(reversed_rows, rotation), rotate(x, rotation).flip(-1))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from neobert.config.schema import RunConfig
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.objectives import TokenObjective
 from neobert.objectives.compile import compile_encoder
 from neobert.optim import build_optimizer, step_unless
@@ -114,7 +114,7 @@ def answers_of(
     """Probe attention as a rehearsal does, with weights of its own."""
     backbone, batch = objective.backbone, random_full_microbatch(config, ROWS)
     draw_weights(backbone.model)
-    probed = probed_model(backbone, objective, world, objective_inputs, shape_of(config, ROWS).attention)
+    probed = probed_model(backbone, objective, world, objective_inputs, model_shape(config, ROWS).attention)
     with world.entered(module, backbone.ends):
         return [(each.kind, each.value) for each in attention_answers(probed, batch)]
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from neobert.config import from_dict
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.kernels import reference
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import StepKernels, TokenObjective, packed_encoder
@@ -93,9 +93,9 @@ def build_model(options: Options) -> NeoBERTLMHead:
 def build_objective(options: Options) -> TokenObjective:
     model = build_model(options)
     if options.kernels == "torch":
-        return TokenObjective(backbone_of(model), True)
+        return TokenObjective(backbone_from_model(model), True)
     return KernelObjective(
-        backbone_of(model), StepKernels(options.kernels, "triton_packed", "sdpa", ""), sum(LENGTHS)
+        backbone_from_model(model), StepKernels(options.kernels, "triton_packed", "sdpa", ""), sum(LENGTHS)
     )
 
 
@@ -179,7 +179,7 @@ def prepare(options: Options, folder: Path) -> SimpleNamespace:
         module=module,
         optimizer=optimizer,
         stopwatch=Stopwatch(world.device),
-        guard=FiniteGuard(world.device, folder / "bad.json", 1, world.add_up),
+        guard=FiniteGuard(world.device, folder / "bad.json", 1, world.all_reduce_sum),
         progress=SimpleNamespace(step=0),
         state=TrainState(progress=None),
         task=SimpleNamespace(
@@ -248,13 +248,13 @@ def score(trainer: SimpleNamespace) -> tuple[float, int]:
     """Evaluate as many microbatches on every rank, and fewer on none, as `EvalStream` gives them."""
     sums = torch.zeros(2, dtype=torch.float64)
     trainer.task.objective.eval()
-    with trainer.world.evaluating(trainer.module):
+    with trainer.world.evaluation_context(trainer.module):
         for number in range(4):
             if number % trainer.world.size == trainer.world.rank:
                 result = trainer.task.objective.evaluate(**microbatch(number, padded=False))
                 sums += torch.stack([result.loss_sum, result.num_correct])
     trainer.task.objective.train()
-    loss_sum, num_correct = trainer.world.add_up(sums).tolist()
+    loss_sum, num_correct = trainer.world.all_reduce_sum(sums).tolist()
     return loss_sum, int(num_correct)
 
 

@@ -39,7 +39,7 @@ for overlaps in (True, False):
         gradients = [each.grad.clone() for each in layers.parameters()]
         module.zero_grad()
     sizes = module._get_ddp_logging_data()["rebuilt_bucket_sizes"]
-    same = all(torch.equal(world.add_up(each.clone()), 2 * each) for each in gradients)
+    same = all(torch.equal(world.all_reduce_sum(each.clone()), 2 * each) for each in gradients)
     say(world.rank, overlaps, len(sizes.split(",")), same)
 """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from neobert.config.schema import ModelConfig, RunConfig
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plan import Plan, build_plan
 from neobert.plan.hardware import assumptions_for
 from neobert.plan.memory import activation_bytes
@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402  only where torch is
 
-from neobert.families.neobert.build import backbone_of  # noqa: E402
+from neobert.families.neobert.build import backbone_from_model  # noqa: E402
 from neobert.model import NeoBERTLMHead  # noqa: E402
 from neobert.model.build import build_model_config  # noqa: E402
 from neobert.objectives.packed_encoder import KernelObjective  # noqa: E402
@@ -38,7 +38,7 @@ def kept_bytes(model: ModelConfig, kernels: str) -> int:
     with FakeTensorMode():
         lm = NeoBERTLMHead(build_model_config(model, VOCAB_SIZE, 0, "sdpa"))
         objective = KernelObjective(
-            backbone_of(lm), StepKernels(kernels, "triton_packed", "sdpa", ""), TOKENS
+            backbone_from_model(lm), StepKernels(kernels, "triton_packed", "sdpa", ""), TOKENS
         )
         positions = torch.arange(TOKENS)
         boundaries = torch.zeros(9, dtype=torch.int32)
@@ -59,7 +59,7 @@ def test_own_kernels_keep_what_is_predicted(kernels):
     """A difference of depths leaves out what is kept once; bf16 copies of weights count as weights."""
     shallow, deep = (replace(SMALL, num_hidden_layers=n) for n in (2, 6))
     runs = [RunConfig(model=model) for model in (shallow, deep)]
-    fewer, more = (shape_of(run, 1) for run in runs)
+    fewer, more = (model_shape(run, 1) for run in runs)
     copies = 2 * (more.parameters.linear - fewer.parameters.linear)
     counted = kept_bytes(deep, kernels) - kept_bytes(shallow, kernels) - copies
     predicted = activation_bytes(runs[1], more, kernels) - activation_bytes(runs[0], fewer, kernels)

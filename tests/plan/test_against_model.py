@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from neobert.config.schema import ModelConfig, RunConfig, TrainerConfig
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plan.memory import activation_bytes
 
 torch = pytest.importorskip("torch")
@@ -37,7 +37,7 @@ def test_every_parameter_is_counted(change):
     model = replace(TINY, **change)
     with torch.device("meta"):
         parameters = {id(parameter): parameter.numel() for parameter in build(model).parameters()}
-    assert shape_of(RunConfig(model=model), VOCAB_SIZE).parameters.total == sum(parameters.values())
+    assert model_shape(RunConfig(model=model), VOCAB_SIZE).parameters.total == sum(parameters.values())
 
 
 def kept_bytes(config):
@@ -58,7 +58,7 @@ def kept_bytes(config):
 
 
 def predicted_growth(shallow, deep):
-    fewer, more = (activation_bytes(run, shape_of(run, 1), "torch") for run in (shallow, deep))
+    fewer, more = (activation_bytes(run, model_shape(run, 1), "torch") for run in (shallow, deep))
     return TOKENS * (more - fewer)
 
 
@@ -67,7 +67,7 @@ def test_kept_activations_grow_with_depth_as_predicted(precision):
     """A difference of depths leaves out what is kept once; bf16 copies of weights count as weights."""
     trainer = TrainerConfig(mixed_precision=precision)
     shallow, deep = (RunConfig(model=replace(TINY, num_hidden_layers=n), trainer=trainer) for n in (2, 6))
-    weights = shape_of(deep, 1).parameters.linear - shape_of(shallow, 1).parameters.linear
+    weights = model_shape(deep, 1).parameters.linear - model_shape(shallow, 1).parameters.linear
     copies = 2 * weights if precision == "bf16" else 0
     measured = kept_bytes(deep) - kept_bytes(shallow) - copies
     assert predicted_growth(shallow, deep) == pytest.approx(measured, rel=0.05)

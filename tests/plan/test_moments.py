@@ -4,13 +4,13 @@ import pytest
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import ModelConfig, OptimizerConfig, RunConfig
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plan import assumptions_for, build_plan
 from neobert.plan.memory import count_optimizer_values
 
 torch = pytest.importorskip("torch")
 
-from neobert.families.neobert.build import backbone_of  # noqa: E402  only where torch is
+from neobert.families.neobert.build import backbone_from_model  # noqa: E402  only where torch is
 from neobert.model import NeoBERTLMHead  # noqa: E402
 from neobert.model.build import build_model_config  # noqa: E402
 from neobert.optim import build_optimizer  # noqa: E402
@@ -23,12 +23,12 @@ VOCAB_SIZE = 64
 def test_every_moment_is_counted(name):
     config = OptimizerConfig(name=name)
     model = NeoBERTLMHead(build_model_config(TINY, VOCAB_SIZE, 0, "sdpa", "torch"))
-    optimizer = build_optimizer(config, model, backbone_of(model).layouts)
+    optimizer = build_optimizer(config, model, backbone_from_model(model).layouts)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     kept = [value for state in optimizer.state.values() for key, value in state.items() if key != "step"]
-    planned = count_optimizer_values(config, shape_of(RunConfig(model=TINY), VOCAB_SIZE).parameters)
+    planned = count_optimizer_values(config, model_shape(RunConfig(model=TINY), VOCAB_SIZE).parameters)
     assert planned.value == sum(value.numel() for value in kept)
 
 

@@ -16,7 +16,7 @@ from neobert.config.schema import (
     TokenizerConfig,
     TrainerConfig,
 )
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plan import Measured, assumptions_for, build_plan, round_up
 from neobert.plan.memory import logits_bytes
 
@@ -224,7 +224,7 @@ def test_many_logits_are_counted_in_chunks():
 
 
 def test_the_gradient_of_a_frozen_head_is_not_counted():
-    shape = shape_of(RUN, 151_936)
+    shape = model_shape(RUN, 151_936)
     shapes = (shape, replace(shape, trains_head=False))
     trained, frozen = (logits_bytes(RUN, each, 16_384, "torch", 2, is_cuda=True) for each in shapes)
     assert trained - frozen == 151_936 * 768 * 4

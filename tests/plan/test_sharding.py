@@ -10,7 +10,7 @@ import json
 import pytest
 
 from neobert.config import from_dict
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plan import assumptions_for, build_plan
 from neobert.plan.memory import choose_resharding, predict_memory
 
@@ -61,7 +61,7 @@ def run_of(tmp_path):
 
 
 def predicted(config, frees):
-    shape = shape_of(config, config.model.vocab_size)
+    shape = model_shape(config, config.model.vocab_size)
     return predict_memory(config, shape, 4096, is_cuda=True, kernels="torch", reshards=frees)
 
 
@@ -110,7 +110,7 @@ def test_blocks_that_are_gathered_in_fp32_have_copies(run_of):
 )
 def test_the_plan_frees_blocks_where_all_do_not_fit(run_of, name, ranks, device_mib, chosen, reason):
     config = run_of(name, ranks, frees=None)
-    shape = shape_of(config, config.model.vocab_size)
+    shape = model_shape(config, config.model.vocab_size)
     found = choose_resharding(config, shape, device_mib, is_cuda=True, kernels="torch")
     assert (found.value, found.reason[: len(reason)]) == (chosen, reason)
 

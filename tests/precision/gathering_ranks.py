@@ -13,12 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from neobert.config import from_dict
 from neobert.families.backbone import build_backbone
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.objectives.tokens import TokenObjective
 from neobert.parallel import World
 from neobert.plan.sharding import gathers_copies
-from neobert.precision.libraries import conversion_of
-from neobert.precision.library import layers_of
+from neobert.precision.libraries import enabled_conversion
+from neobert.precision.library import list_linear_layers
 from neobert.probes.attention_suite import MarkerTokens
 from neobert.train import exit_process
 
@@ -51,7 +51,7 @@ def gathered(section):
         | {"trainer": {"mixed_precision": "bf16"}}
     )
     torch.manual_seed(0)
-    world, shape = World.of(config), shape_of(config, 128)
+    world, shape = World.from_linear(config), model_shape(config, 128)
     with world.deferring_weights() as weights:
         backbone = build_backbone(config, MarkerTokens(), 128, world, "AutoModelForCausalLM", {})
     world.recipe.convert(backbone)
@@ -66,8 +66,8 @@ def gathered(section):
     world.recipe.after_update(module)
     with Gathered() as counter, torch.no_grad(), world.autocast():
         loss = module(num_targets=32, labels=ids, **rows)
-    conversion = conversion_of(config)
-    layers = conversion.convertible([*layers_of(shape)]) if conversion else []
+    conversion = enabled_conversion(config)
+    layers = conversion.convertible([*list_linear_layers(shape)]) if conversion else []
     return counter.num_bytes, sum(each.inputs * each.outputs for each in layers), loss.item()
 
 

@@ -14,12 +14,12 @@ from neobert import parallel
 from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.families.backbone import build_backbone
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.parallel import World
-from neobert.precision.libraries import LIBRARIES, conversion_of
-from neobert.precision.library import layers_of
+from neobert.precision.libraries import LIBRARIES, enabled_conversion
+from neobert.precision.library import list_linear_layers
 from neobert.precision.recipe import FP32
-from neobert.precision.table import recipe_of
+from neobert.precision.table import run_recipe
 from neobert.precision.transformer_engine import convert as transformer_engine
 from neobert.probes.attention_suite import MarkerTokens
 from neobert.rehearsal import turns
@@ -44,11 +44,11 @@ def converted(section, **keys):
     before = linears(backbone, nn.Linear)
     names = backbone.model.state_dict().keys()
     random = torch.get_rng_state()
-    recipe_of(config).convert(backbone)
+    run_recipe(config).convert(backbone)
     assert torch.equal(torch.get_rng_state(), random), "later random numbers would differ from those in bf16"
     expected = {
         (each.block, each.name)
-        for each in conversion_of(config).convertible([*layers_of(shape_of(config, 128))])
+        for each in enabled_conversion(config).convertible([*list_linear_layers(model_shape(config, 128))])
     }
     made = {key: backbone.blocks[key[0]].get_submodule(key[1]) for key in expected}
     assert all(module is not before[key] for key, module in made.items())

@@ -14,14 +14,14 @@ from torch import nn
 from neobert.config import from_dict, replace
 from neobert.errors import ProjectError
 from neobert.families.backbone import build_backbone
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.objectives import compile as compile_module
 from neobert.objectives.tokens import TokenObjective
 from neobert.parallel import World
-from neobert.precision.libraries import conversion_of
-from neobert.precision.library import layers_of
+from neobert.precision.libraries import enabled_conversion
+from neobert.precision.library import list_linear_layers
 from neobert.precision.recipe import FP32
-from neobert.precision.table import recipe_of
+from neobert.precision.table import run_recipe
 from neobert.precision.torchao import convert as conversion
 from neobert.precision.torchao.section import TorchaoConfig
 from neobert.precision.torchao.spec import TORCHAO
@@ -38,7 +38,7 @@ def backbone_of(model, **section):
     task = "causal" if model.get("architecture") in CAUSAL else "pretrain"
     torchao = {"enable": True, "recipe": "mxfp8_emulated"} | section
     config = from_dict({"task": task, "model": SMALL | model, "torchao": torchao})
-    shape = shape_of(config, 128)
+    shape = model_shape(config, 128)
     head = "AutoModelForCausalLM" if shape.attention.is_causal else "AutoModelForMaskedLM"
     return config, shape, build_backbone(config, MarkerTokens(), 128, World(FP32), head, {})
 
@@ -62,9 +62,9 @@ def linears(backbone):
 def test_the_plan_counts_the_layers_that_are_converted(model, section):
     config, shape, backbone = backbone_of(model, **section)
     before = linears(backbone)
-    recipe_of(config).convert(backbone)
+    run_recipe(config).convert(backbone)
     converted = {name for name, module in linears(backbone).items() if module is not before[name]}
-    expected = conversion_of(config).convertible([*layers_of(shape)])
+    expected = enabled_conversion(config).convertible([*list_linear_layers(shape)])
     assert converted == {(each.block, each.name) for each in expected}
     assert all(linears(backbone)[name].weight is before[name].weight for name in converted)
 
@@ -72,7 +72,7 @@ def test_the_plan_counts_the_layers_that_are_converted(model, section):
 def test_a_filter_that_leaves_nothing_is_an_error():
     config, _, backbone = backbone_of({}, filter_fqns=["w", "qkv"])
     with pytest.raises(ProjectError, match="converts none of 8 linear layers"):
-        recipe_of(config).convert(backbone)
+        run_recipe(config).convert(backbone)
 
 
 def test_converted_blocks_are_compiled_one_by_one(monkeypatch):
@@ -96,7 +96,7 @@ def test_without_the_package_the_error_names_it(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     config, _, backbone = backbone_of({})
     with pytest.raises(ProjectError, match="the package torchao does not import: "):
-        recipe_of(config).convert(backbone)
+        run_recipe(config).convert(backbone)
 
 
 @pytest.mark.parametrize("bias", [False, True])

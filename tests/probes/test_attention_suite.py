@@ -64,20 +64,20 @@ def test_a_sharded_model_is_probed_by_its_first_blocks(judged, monkeypatch):
 
 
 def one_token_wider(monkeypatch):
-    real = attention.spec_of_call
+    real = attention.spec_from_call
 
     def wider(*arguments, **own):
         spec = real(*arguments, **own)
         window = spec.window and Window(spec.window.layers, spec.window.reach + 1)
         return replace(spec, window=window)
 
-    monkeypatch.setattr(attention, "spec_of_call", wider)
+    monkeypatch.setattr(attention, "spec_from_call", wider)
 
 
 def another_scale(monkeypatch):
-    real = attention.spec_of_call
+    real = attention.spec_from_call
     monkeypatch.setattr(
-        attention, "spec_of_call", lambda *given, **own: replace(real(*given, **own), scale=0.2)
+        attention, "spec_from_call", lambda *given, **own: replace(real(*given, **own), scale=0.2)
     )
 
 

@@ -148,8 +148,8 @@ def test_all_ones_mask_over_a_packed_batch(verdict_on, monkeypatch):
 
 
 def test_another_kernel_than_was_resolved(verdict_on, monkeypatch):
-    say = attention.note_kernel
-    monkeypatch.setattr(attention, "note_kernel", lambda name: say("math"))
+    say = attention.record_kernel
+    monkeypatch.setattr(attention, "record_kernel", lambda name: say("math"))
     checks = verdict_on()
     assert checks["NUM001"].status is Status.FAIL
     assert "sdpa was resolved, but math ran" in checks["NUM001"].message

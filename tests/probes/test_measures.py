@@ -286,7 +286,7 @@ def test_one_wrong_rotation_of_several_is_told(wrong_call):
         def hidden(_):
             for call in (0, 1):
                 is_wrong = call == wrong_call
-                encoder.rotation_at(positions if is_wrong else right, 4, theta if is_wrong else 10.0)
+                encoder.compute_rotation(positions if is_wrong else right, 4, theta if is_wrong else 10.0)
 
         config = SimpleNamespace(dim_head=4, rope_theta=10.0)
         return measure_rotation(SimpleNamespace(hidden=hidden, model=SimpleNamespace(config=config)), batch)

@@ -18,7 +18,7 @@ def stored_by_an_earlier_version() -> dict[str, Any]:
 
 
 def test_a_run_that_is_resumed_trains_the_tokenizer_that_it_began_with():
-    from neobert.data.tokenize.trained import identity_of_trained  # it imports transformers
+    from neobert.data.tokenize.trained import trained_identity  # it imports transformers
 
     origins = {key: each._asdict() for key, each in RUN.origins.items() if key not in LEGACY_DEFAULTS}
     resumed = resolve_run(
@@ -26,15 +26,15 @@ def test_a_run_that_is_resumed_trains_the_tokenizer_that_it_began_with():
     )
     assert set(resumed.begun_with) == LEGACY_DEFAULTS.keys()
     # The name of the folder in the cache depends on it, which that version filled.
-    assert identity_of_trained(resumed.config.tokenizer) == {"wordpiece": 4096}
-    assert identity_of_trained(RUN.config.tokenizer) != {"wordpiece": 4096}
+    assert trained_identity(resumed.config.tokenizer) == {"wordpiece": 4096}
+    assert trained_identity(RUN.config.tokenizer) != {"wordpiece": 4096}
 
 
 def test_the_text_of_a_run_that_is_continued_has_the_tokenizer_of_that_run():
-    from neobert.data.tokenize.trained import identity_of_trained
+    from neobert.data.tokenize.trained import trained_identity
 
     source = stored_by_an_earlier_version()
-    assert identity_of_trained(with_source_text(RUN.config, source).tokenizer) == {"wordpiece": 4096}
+    assert trained_identity(with_source_text(RUN.config, source).tokenizer) == {"wordpiece": 4096}
     of_today = to_dict(RUN.config)
     assert with_source_text(from_dict(source), of_today).tokenizer == RUN.config.tokenizer
     other = tokenizer_differences(source, of_today)

@@ -104,13 +104,13 @@ def test_a_resume_that_forgets_where_it_was_in_the_data(rehearsal, monkeypatch):
 
 
 def test_a_moment_that_comes_back_as_zero(rehearsal, monkeypatch):
-    take = restore.take_optimizer_state
+    take = restore.set_optimizer_state
 
     def lossy(model, optimizer, tensors):
         next(each for name, each in tensors.items() if name.startswith("exp_avg_sq/")).zero_()
         take(model, optimizer, tensors)
 
-    monkeypatch.setattr(restore, "take_optimizer_state", lossy)
+    monkeypatch.setattr(restore, "set_optimizer_state", lossy)
     found = rehearsal()
     assert found.failed == {"CKP006", "CKP009"}
     assert "optimizer/exp_avg_sq/" in found.message("CKP006")

@@ -40,18 +40,18 @@ class Rank:
         self._barrier.wait()
         return [self._shared[self._calls, rank] for rank in range(self.size)]
 
-    def add_up(self, tensor: Tensor) -> Tensor:
+    def all_reduce_sum(self, tensor: Tensor) -> Tensor:
         parts = self._exchange(tensor.detach().clone())
         return tensor.copy_(sum(parts[1:], parts[0]))
 
-    def rows_of_ranks(self, rows: Tensor) -> list[Tensor]:
+    def gather_rows(self, rows: Tensor) -> list[Tensor]:
         found = self._exchange(rows.detach())
         return [rows if rank == self.rank else each for rank, each in enumerate(found)]
 
     def sum_over_ranks(self, values: Sequence[int]) -> list[int]:
         return [sum(each) for each in zip(*self._exchange(list(values)), strict=True)]
 
-    def holding_gradients(self, module: Any, *, is_last: bool) -> Any:
+    def gradient_sync(self, module: Any, *, is_last: bool) -> Any:
         return nullcontext()
 
     def autocast(self) -> Any:
@@ -79,7 +79,7 @@ def batch_of(lengths: Sequence[Sequence[int]], seed: int = 0, ids: Tensor | None
         groups=groups,
         cursor=Cursor(),
     )
-    return built.with_every_example()
+    return built.label_all_examples()
 
 
 def with_masks(batch: Microbatch) -> Microbatch:

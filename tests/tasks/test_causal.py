@@ -12,12 +12,12 @@ from safetensors.torch import load_file
 
 from neobert.config import from_dict
 from neobert.data.batches.targets import IGNORED
-from neobert.data.examples import examples_of
+from neobert.data.examples import load_examples
 from neobert.data.store.prepare import prepare
-from neobert.data.store.segment_store import Segments, places_in
+from neobert.data.store.segment_store import Segments, positions_in_segments
 from neobert.data.tokenize.encoding import Column, Counts
 from neobert.errors import ProjectError
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plan.size import flops_per_token
 from neobert.prediction.kinds import read_model_task
 from neobert.tasks.next_tokens import NextTokens, check_targets
@@ -31,7 +31,9 @@ CAUSAL = {"task": "causal", "model": LLAMA, "trainer": {"metric_for_best_model":
 def segments_of(lengths, **columns) -> Segments:
     sizes = np.array(lengths, np.int64)
     number = np.arange(len(lengths))
-    return Segments(np.arange(sizes.sum()) + 100, places_in(sizes), number, number, sizes, columns)
+    return Segments(
+        np.arange(sizes.sum()) + 100, positions_in_segments(sizes), number, number, sizes, columns
+    )
 
 
 @given(lengths=st.lists(st.integers(1, 9), max_size=8), marks=st.integers(0, 2**72 - 1))
@@ -60,7 +62,7 @@ def test_the_end_of_a_text_is_learned_and_is_only_behind_its_last_piece(make_run
     store, end = prepared.train, prepared.tokenizer.end_id
     pieces = [store.segment(number) for number in range(store.num_segments)]
     ends = sum(int(piece[-1]) == end for piece in pieces)
-    framing = examples_of(config).framing(prepared.tokenizer)
+    framing = load_examples(config).framing(prepared.tokenizer)
     starts = sum(int(piece[0]) == framing.start[0] for piece in pieces)
     assert starts == ends < len(pieces)
 
@@ -68,7 +70,7 @@ def test_the_end_of_a_text_is_learned_and_is_only_behind_its_last_piece(make_run
 def test_flops_are_the_plans_and_a_frozen_head_has_no_weight_gradient():
     adapted = {"adapter": {"type": "lora"}}
     whole, few = (from_dict({"task": "causal", "model": LLAMA} | more) for more in ({}, adapted))
-    shapes = [shape_of(config, 256) for config in (whole, few)]
+    shapes = [model_shape(config, 256) for config in (whole, few)]
     assert [shape.trained.decoder for shape in shapes] == [shapes[0].parameters.decoder, 0]
     per_token = [flops_per_token(config, shape, 1) - shape.product_flops for config, shape in
                  zip((whole, few), shapes, strict=True)]  # fmt: skip

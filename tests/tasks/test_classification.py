@@ -27,13 +27,13 @@ from neobert.data.store.prepare import prepare
 from neobert.data.store.split_writer import SplitWriter
 from neobert.data.store.token_store import LengthStatistics, TokenStore, open_split
 from neobert.data.tokenize.encoding import Column, Counts, Encoded
-from neobert.data.tokenize.framing import shortened
+from neobert.data.tokenize.framing import truncate_longest_first
 from neobert.encoding import Encoder
 from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder
 from neobert.export.weights import read_weights
 from neobert.families.backbone import Head
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification
 from neobert.objectives.labelled import LabelledObjective, summed_loss
 from neobert.runfiles.checkpoint import folders
@@ -137,7 +137,7 @@ def test_a_pair_is_cut_from_the_end_of_the_longer_text(lengths, room):
     parts = [list(range(length)) for length in lengths]
     if sum(lengths) <= room:
         return
-    cut = shortened(parts, room)
+    cut = truncate_longest_first(parts, room)
     assert sum(map(len, cut)) == room
     assert all(whole[: len(part)] == part for whole, part in zip(parts, cut, strict=True))
     if len(cut) == 2:
@@ -283,7 +283,7 @@ def inputs_of(tokens: TokenStore, *, is_packed: bool):
 
 def logits_of(model, tokens: TokenStore, *, is_packed: bool):
     inputs, labels = inputs_of(tokens, is_packed=is_packed)
-    objective = LabelledObjective(backbone_of(model))
+    objective = LabelledObjective(backbone_from_model(model))
     logits = objective.logits(inputs)[:5]
     assert objective(5, labels, **inputs).item() == pytest.approx(summed_loss(logits, labels[:5]).item())
     return logits
@@ -314,7 +314,7 @@ def test_texts_that_are_run_together_are_noticed():
     model, tokens = classifier("avg"), store()
     inputs, _ = inputs_of(tokens, is_packed=True)
     inputs["cu_seqlens"][1] = inputs["cu_seqlens"][2]
-    merged = LabelledObjective(backbone_of(model)).logits(inputs)
+    merged = LabelledObjective(backbone_from_model(model)).logits(inputs)
     assert not torch.allclose(merged[0], logits_of(model, tokens, is_packed=True)[0], atol=1e-4)
 
 
@@ -506,7 +506,7 @@ def test_a_head_of_the_same_labels_in_another_order_is_reordered(tmp_path, names
     torch.nn.init.normal_(source.classifier.bias)
     write_hf_folder(source, None, tmp_path)
     fresh = model.classifier.weight.clone()
-    assert start_from(tmp_path, backbone_of(model)) == (rows is None), "whether the head is new"
+    assert start_from(tmp_path, backbone_from_model(model)) == (rows is None), "whether the head is new"
     expected = fresh if rows is None else source.classifier.weight[rows]
     assert torch.equal(model.classifier.weight, expected)
     assert rows is None or torch.equal(model.classifier.bias, source.classifier.bias[rows])
@@ -519,7 +519,7 @@ def test_labels_of_a_checkpoint_that_are_not_numbered_are_refused(tmp_path, labe
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"id2label": labels}))
     with pytest.raises(ProjectError, match="id2label does not map numbers to names") as refused:
-        start_from(tmp_path, backbone_of(head(("yes", "no"))))
+        start_from(tmp_path, backbone_from_model(head(("yes", "no"))))
     assert (refused.value.code, refused.value.place) == ("EXP005", str(file))
 
 

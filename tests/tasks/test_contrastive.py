@@ -11,7 +11,7 @@ import torch
 from transformers import AutoTokenizer
 
 from neobert.config import from_dict
-from neobert.data.examples import examples_of
+from neobert.data.examples import load_examples
 from neobert.data.sources.text_files import read_rows
 from neobert.data.store.prepare import prepare
 from neobert.data.tokenize.encoding import GROUP
@@ -128,7 +128,7 @@ def test_a_source_whose_columns_do_not_fit_is_named(tmp_path, row, section, mess
 def encoder_of(path, section=None, **dataset):
     config = from_dict(options(path, section, dataset={"max_seq_length": 8, **dataset}))
     tokenizer = prepare(config).tokenizer
-    return examples_of(config).encoder(tokenizer), tokenizer
+    return load_examples(config).encoder(tokenizer), tokenizer
 
 
 def test_texts_have_prompts_as_sentence_transformers_adds_them(file):

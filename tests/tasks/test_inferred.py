@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neobert.data.sources.pair_columns import score_of
+from neobert.data.sources.pair_columns import parse_score
 from neobert.errors import ProjectError
 from neobert.tasks.classification.inferred import infer as classified
 from neobert.tasks.contrastive.inferred import infer as paired
@@ -463,4 +463,4 @@ def test_classes_of_a_saved_dataset_that_are_named_by_other_numbers_have_no_name
 def test_truth_values_rate_pairs(name: str) -> None:
     table = paired(write(name, {"query": TEXTS, "positive": TEXTS[::-1], "label": of([True, False])}))
     assert table.keys["contrastive.score_column"] == "label"
-    assert [score_of(cell, "here", "key") for cell in (True, "True", False, "False")] == [1, 1, 0, 0]
+    assert [parse_score(cell, "here", "key") for cell in (True, "True", False, "False")] == [1, 1, 0, 0]

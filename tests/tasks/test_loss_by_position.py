@@ -40,7 +40,8 @@ def test_ranks_add_up_to_the_means_of_all_targets():
             rank.add(Score(zero, zero, found), SimpleNamespace(num_targets=len(some)))
         sums.append(rank._by_position)
     world = SimpleNamespace(
-        add_up=lambda own: own if own.shape == (2,) else sum(sums), sum_over_ranks=lambda counts: counts
+        all_reduce_sum=lambda own: own if own.shape == (2,) else sum(sums),
+        sum_over_ranks=lambda counts: counts,
     )
     values = ranks[0].values(world)
     for name, first, end in zip(NAMES[:3], RANGES[:3], RANGES[1:4], strict=True):

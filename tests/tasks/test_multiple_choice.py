@@ -14,7 +14,7 @@ from transformers import AutoModelForMultipleChoice
 
 from neobert.config import from_dict
 from neobert.config.schema import TokenizerConfig
-from neobert.data.examples import examples_of
+from neobert.data.examples import load_examples
 from neobert.data.sources.text_files import read_rows
 from neobert.data.store.prepare import prepare
 from neobert.data.tokenize.encoding import GROUP
@@ -108,7 +108,7 @@ def test_a_choice_is_a_pair_with_the_prompt(tmp_path):
     tokenizer = load_tokenizer(TokenizerConfig(vocab_size=128), ["the dog came and barks loudly"] * 20)
     row = {"text": "the dog", "start": "and", "choices": "barks\ncame loudly", "label": "1"}
     config = from_dict(options(Path("x"), {"start_column": "s"}, dataset={"max_seq_length": 24}))
-    encoded = examples_of(config).encoder(tokenizer).encode([row])
+    encoded = load_examples(config).encoder(tokenizer).encode([row])
     wanted = [tokenizer.tokenizer("the dog", f"and {end}").input_ids for end in ("barks", "came loudly")]
     assert encoded.tokens.tolist() == [token for each in wanted for token in each]
     assert encoded.lengths.tolist() == [*map(len, wanted)]
@@ -117,7 +117,7 @@ def test_a_choice_is_a_pair_with_the_prompt(tmp_path):
     assert encoded.counts.labels == {"1": 1}
     for fate, segments in (("truncate", 2), ("drop", 0)):
         short = from_dict(options(Path("x"), dataset={"max_seq_length": 7, "long_documents": fate}))
-        cut = examples_of(short).encoder(tokenizer).encode([row])
+        cut = load_examples(short).encoder(tokenizer).encode([row])
         assert (len(cut.lengths), len(cut.example_lengths)) == (segments, segments // 2)
         assert max(cut.lengths, default=7) == 7
 

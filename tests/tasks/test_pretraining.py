@@ -9,7 +9,7 @@ from neobert.config import from_dict
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plan.size import flops_per_token
 from neobert.tasks.rank_data import describe_batch, segment_lengths
 from neobert.tasks.token_task import TokenData
@@ -55,7 +55,7 @@ def test_padding_earns_no_flops(is_packed):
 def test_flops_are_the_plans_where_its_assumptions_hold(masked_only):
     """For equal segments, and the configured share of targets, both count the same."""
     of_rank, config = data(masked_logits_only_loss=masked_only)
-    predicted = flops_per_token(config, shape_of(config, VOCAB), segment=10) * 40
+    predicted = flops_per_token(config, model_shape(config, VOCAB), segment=10) * 40
     assert of_rank.flops(batch([10] * 4, num_targets=8)) == pytest.approx(predicted)
 
 

@@ -16,7 +16,7 @@ from neobert.data.batches.windows import Cursor
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.data.tokenize.encoding import GROUP, Column
 from neobert.families.attention import AttentionSpec
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.model import (
     NeoBERTConfig,
     NeoBERTForSequenceClassification,
@@ -93,12 +93,12 @@ def missed_by_a_classifier(*, is_packed, dtype="int64", pooling="avg"):
     num_labels = 2 if dtype == "int64" else 1
     model = NeoBERTForSequenceClassification(model_config(num_labels=num_labels, pooling=pooling))
     batch = with_every_label(full_batch(is_packed=is_packed, dtype=dtype), is_training=True)
-    direct = Direct(LabelledObjective(backbone_of(model)))
+    direct = Direct(LabelledObjective(backbone_from_model(model)))
     return missed([*loss_answers(direct, batch, SPEC, num_labels), *classifier_answers(direct, batch)])
 
 
 def missed_by_a_language_model(*, is_packed):
-    objective = TokenObjective(backbone_of(NeoBERTLMHead(model_config())), True)
+    objective = TokenObjective(backbone_from_model(NeoBERTLMHead(model_config())), True)
     batch = with_most_targets(objective, RATES, relabelled(full_batch(is_packed=is_packed)), is_training=True)
     return missed(loss_answers(Direct(objective), batch, SPEC, 64))
 
@@ -106,14 +106,14 @@ def missed_by_a_language_model(*, is_packed):
 def missed_by_a_tagger(*, is_packed):
     model = NeoBERTForTokenClassification(model_config(num_labels=3))
     batch = tagger_task.with_every_label(relabelled(full_batch(is_packed=is_packed)), is_training=True)
-    direct = Direct(LabelledObjective(backbone_of(model)))
+    direct = Direct(LabelledObjective(backbone_from_model(model)))
     return missed([*loss_answers(direct, batch, SPEC, 3), *tagger_answers(direct, batch, num_labels=3)])
 
 
 def missed_by_spans(*, is_packed):
     model = NeoBERTForQuestionAnswering(model_config(classifier_init_range=0.5))
     batch = with_every_answer(full_batch(is_packed=is_packed), is_training=True)
-    direct = Direct(spans.SpanObjective(backbone_of(model)))
+    direct = Direct(spans.SpanObjective(backbone_from_model(model)))
     return missed([*loss_answers(direct, batch, SPEC, 2), *span_answers(direct, batch)])
 
 
@@ -131,7 +131,7 @@ def label_the_window_before(monkeypatch):
 def missed_by_choices(*, is_packed):
     model = NeoBERTForMultipleChoice(model_config(classifier_init_range=0.5))
     batch = every_choice(full_batch(is_packed=is_packed, num_texts=3), is_training=True)
-    direct = Direct(choices.ChoiceObjective(backbone_of(model), 4), (*INPUTS, "groups"))
+    direct = Direct(choices.ChoiceObjective(backbone_from_model(model), 4), (*INPUTS, "groups"))
     return missed([*loss_answers(direct, batch, SPEC, 1), *choice_answers(direct, batch)])
 
 
@@ -179,7 +179,7 @@ def missed_by_pairs(*, is_packed, fault="", compares=True):
     labels = torch.where(is_first & (torch.arange(size) < batch.num_segments), 0, IGNORED)
     batch = replace(batch, labels=labels, num_targets=int((labels == 0).sum()))
     model = NeoBERTForSequenceClassification(model_config(num_labels=2))
-    direct = Direct(Pairs(backbone_of(model), fault), (*INPUTS, "groups"))
+    direct = Direct(Pairs(backbone_from_model(model), fault), (*INPUTS, "groups"))
     return missed(loss_answers(direct, batch, SPEC, 1, compares=compares))
 
 

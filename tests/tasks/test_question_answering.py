@@ -14,7 +14,7 @@ from transformers import AutoModelForQuestionAnswering
 from neobert.config import from_dict
 from neobert.config.schema import TokenizerConfig
 from neobert.data.batches.streams import EvalStream
-from neobert.data.examples import examples_of
+from neobert.data.examples import load_examples
 from neobert.data.sources.text_files import read_rows
 from neobert.data.store.prepare import prepare
 from neobert.data.tokenize.tokenizers import load_tokenizer
@@ -184,7 +184,7 @@ def test_the_places_of_an_answer_are_its_text(tokenizer, question, words, bounds
     start = sum(len(word) + 1 for word in words[:first])
     section = {"doc_stride": stride}
     config = from_dict(options(Path("x"), section, dataset={"max_seq_length": length}))
-    encoder = examples_of(config).encoder(tokenizer)
+    encoder = load_examples(config).encoder(tokenizer)
     row = {"question": " ".join(question), "text": context, "answers": (Answer(answer, start),)}
     encoded = encoder.encode([row])
     (found,) = encoder.split_rows([row])
@@ -213,7 +213,7 @@ def test_windows_frame_pairs_as_transformers_does(tokenizer):
     question, context = "who rejects", "EU rejects German call in New York . " * 12
     config = from_dict(options(Path("x"), {"doc_stride": 5}, dataset={"max_seq_length": 32}))
     row = {"question": question, "text": context, "answers": ()}
-    (found,) = examples_of(config).encoder(tokenizer).split_rows([row])
+    (found,) = load_examples(config).encoder(tokenizer).split_rows([row])
     wanted = tokenizer.tokenizer(
         question, context, truncation="only_second", max_length=32, stride=5, return_overflowing_tokens=True
     )
@@ -230,7 +230,7 @@ def test_windows_without_the_answer_have_none_or_no_target(tokenizer, policy, fa
     section = {"windows_without_answer": policy, "doc_stride": 4}
     config = from_dict(options(Path("x"), section, dataset={"max_seq_length": 32, "long_documents": fate}))
     row = {"question": "what ?", "text": context, "answers": (Answer("Café", context.index("Café")),)}
-    encoded = examples_of(config).encoder(tokenizer).encode([row])
+    encoded = load_examples(config).encoder(tokenizer).encode([row])
     values = encoded.columns["span"]
     assert ((values > 0).sum(), (values == 0).sum() > 0) == (labels[0], labels[1] > 0)
     assert (values == -100).any() == (policy == "ignored")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from neobert.data.sources.rows import TEXT
 from neobert.data.tokenize.encoding import SUPERVISED, Counts, Encoded, segment_encoder
 from neobert.data.tokenize.framing import Framing
-from neobert.data.tokenize.tokenizers import bundle
+from neobert.data.tokenize.tokenizers import build_bundle
 from neobert.errors import ProjectError
 from neobert.runfiles.conversation_faults import Occurrence
 from neobert.tasks.sft import template as template_module
@@ -59,7 +59,7 @@ def encode(
     **changes: Any,
 ) -> Encoded:
     fast = bytes_tokenizer()
-    texts = segment_encoder(bundle(fast, "t"), length, 1, long, Framing())
+    texts = segment_encoder(build_bundle(fast, "t"), length, 1, long, Framing())
     chat = chat_template(template, **changes)
     encoder = ConversationEncoder.build(
         texts, chat, control_pattern(fast, template), system, neutralizes=neutralizes

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from neobert.data.sources.rows import TEXT
 from neobert.data.tokenize.encoding import SUPERVISED, segment_encoder
 from neobert.data.tokenize.framing import Framing
-from neobert.data.tokenize.tokenizers import bundle
+from neobert.data.tokenize.tokenizers import build_bundle
 from neobert.tasks.sft.conversation import Conversation
 from neobert.tasks.sft.encoder import ConversationEncoder, control_pattern
 from neobert.tasks.sft.template import ChatTemplate
@@ -65,7 +65,7 @@ def test_a_stock_template_is_exact_or_refused(file):
     special = tuple(token.content for token in fast.added_tokens_decoder.values() if token.special)
     names = (("eos_token", "</s>"), ("bos_token", "<s>"))
     template = ChatTemplate(text, names, special, "2024-07-26", "auto", "all")
-    texts = segment_encoder(bundle(fast, "t"), 100_000, 1, "error", Framing())
+    texts = segment_encoder(build_bundle(fast, "t"), 100_000, 1, "error", Framing())
     control = control_pattern(fast, text)
     encoder = ConversationEncoder.build(texts, template, control, None, neutralizes=False)
     conversations = [talks(draw) for _ in range(NUM_CONVERSATIONS)]

@@ -8,7 +8,7 @@ import pytest
 
 from neobert.config import from_dict
 from neobert.config.schema import TokenizerConfig
-from neobert.data.examples import examples_of
+from neobert.data.examples import load_examples
 from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.encoding.tokens import TextTokenizer
 from neobert.tasks.question_answering.labels import Answer
@@ -31,7 +31,7 @@ def tokenizer(request):
 def encoded(task, section, row, tokenizer):
     dataset = {"path": "x", "long_documents": "truncate", "max_seq_length": 64}
     config = from_dict({"task": task, task: section, "dataset": dataset})
-    encoder = examples_of(config).encoder(tokenizer)
+    encoder = load_examples(config).encoder(tokenizer)
     found = pickle.loads(pickle.dumps(encoder)).encode([row])  # as tokenizing processes receive it
     return found.tokens[: found.lengths[0]].tolist(), found.columns
 
@@ -62,4 +62,4 @@ def test_a_text_by_itself_is_read_as_its_tokenizer_reads_it(tokenizer):
 def test_a_file_of_pairs_that_was_prepared_earlier_is_prepared_again():
     for task, (section, _) in PAIRS.items():
         config = from_dict({"task": task, task: section, "dataset": {"path": str(Path("x"))}})
-        assert examples_of(config).identity()["special_tokens"] == "plain text"
+        assert load_examples(config).identity()["special_tokens"] == "plain text"

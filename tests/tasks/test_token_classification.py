@@ -21,7 +21,7 @@ from neobert.data.batches.microbatch import Assembler
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.targets import IGNORED
 from neobert.data.batches.windows import Cursor
-from neobert.data.examples import examples_of
+from neobert.data.examples import load_examples
 from neobert.data.sources.text_files import read_rows
 from neobert.data.store.prepare import prepare
 from neobert.data.store.token_store import LengthStatistics, TokenStore
@@ -29,7 +29,7 @@ from neobert.data.tokenize.encoding import Column
 from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.errors import ProjectError
 from neobert.export.weights import read_weights
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.model import NeoBERTConfig, NeoBERTForTokenClassification
 from neobert.objectives.labelled import LabelledObjective
 from neobert.parallel import World
@@ -198,7 +198,7 @@ def prepared(news):
 def test_each_word_with_a_token_has_its_label_once_on_its_first_token(prepared, words):
     """Against a tokenizer that is given one word after the other."""
     config = from_dict(options({"path": "x", "long_documents": "truncate"}, trainer={}))
-    encoder = examples_of(config).encoder(prepared.tokenizer)
+    encoder = load_examples(config).encoder(prepared.tokenizer)
     backend = encoder.texts.backend
     tags = tuple(at % 5 for at in range(len(words)))
     encoded = encoder.encode([{"text": "\n".join(words), "tags": tags}])
@@ -250,7 +250,7 @@ def test_labels_of_a_byte_level_tokenizer_are_where_transformers_puts_words(byte
     """As `word_ids` of a tokenizer that is given a list of words, the usual way to use the model."""
     config = from_dict(options({"path": "x", "long_documents": "truncate"}, trainer={}))
     tags = tuple(at % 5 for at in range(len(words)))
-    encoded = examples_of(config).encoder(byte_level).encode([{"text": "\n".join(words), "tags": tags}])
+    encoded = load_examples(config).encoder(byte_level).encode([{"text": "\n".join(words), "tags": tags}])
     used = byte_level.tokenizer(words, is_split_into_words=True, split_special_tokens=True)
     if not words:
         assert encoded.counts.empty == 1
@@ -265,7 +265,7 @@ def test_labels_of_a_byte_level_tokenizer_are_where_transformers_puts_words(byte
 def test_a_word_that_spells_a_special_token_is_plain_text(prepared, strips):
     """A special token that takes the space after it would also take the label of the next word."""
     config = from_dict(options({"path": "x", "long_documents": "truncate"}, trainer={}))
-    encoder = examples_of(config).encoder(prepared.tokenizer)
+    encoder = load_examples(config).encoder(prepared.tokenizer)
     backend = Tokenizer.from_str(encoder.texts.backend.to_str())
     backend.add_special_tokens([AddedToken("<end>", normalized=False, special=True, **strips)])
     special = backend.token_to_id("<end>")
@@ -293,7 +293,7 @@ def test_long_texts_are_split_between_words(lengths, room):
 )
 def test_long_texts_lose_labels_only_where_they_are_cut(prepared, fate, pieces, cut):
     data = {"path": "x", "long_documents": fate, "max_seq_length": 5}
-    encoder = examples_of(from_dict(options(data, trainer={}))).encoder(prepared.tokenizer)
+    encoder = load_examples(from_dict(options(data, trainer={}))).encoder(prepared.tokenizer)
     encoded = encoder.encode([{"text": "\n".join(".,." * 3), "tags": (1,) * 9}])
     assert (len(encoded.lengths), encoded.counts.words["cut"]) == (pieces, cut)
     assert encoded.counts.labels == ({"B-PER": 9 - cut} if cut < 9 else {})
@@ -385,7 +385,7 @@ def scored(batch):
     config = NeoBERTConfig(
         vocab_size=64, attn_backend="sdpa", num_labels=5, classifier_init_range=1.0, **shape
     )
-    objective = LabelledObjective(backbone_of(NeoBERTForTokenClassification(config).eval()))
+    objective = LabelledObjective(backbone_from_model(NeoBERTForTokenClassification(config).eval()))
     names = (
         "num_targets",
         "labels",

@@ -119,7 +119,7 @@ def train(run_dir: Path) -> int:
     """Run a session in this process, and undo its global settings."""
     config = from_dict(json.loads((run_dir / "resolved.json").read_text(encoding="utf-8")))
     signals = Signals()
-    with global_settings_restored(), signals.installed():
+    with global_settings_restored(), signals.handle_signals():
         return run_session(config, run_dir, signals)
 
 

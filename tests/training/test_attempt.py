@@ -37,7 +37,7 @@ def _fingerprint(path: Path) -> Any:
 MOMENTS = {
     "before a step": (steps, "run_step", 7),
     "during a save": (publish, "seal_checkpoint", 1),
-    "between the rename and the link": (publish, "_read_back", 1),
+    "between the rename and the link": (publish, "_verify_written", 1),
     "after an evaluation": (session, "evaluate", 1),
 }
 

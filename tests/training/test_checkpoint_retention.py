@@ -42,7 +42,7 @@ def test_what_must_stay_stays_and_the_rest_goes(tmp_path, steps, limit, keep_eve
     trainer = TrainerConfig(
         save_total_limit=limit, save_keep_every=keep_every, metric_for_best_model="eval/loss"
     )
-    retention.tidy(root, trainer, resumed)
+    retention.apply_retention(root, trainer, resumed)
     judged = {step: values[step] for step in steps & set(values)}
     best = min(judged, key=lambda step: (judged[step], step), default=None)
     newest = set(sorted(steps)[-max(limit, 2) :])
@@ -72,7 +72,7 @@ class Disk:
             steps.append(steps[-1] + offset)
         for step, value in zip(steps, values, strict=False):
             publish.publish(self.root, step, "digest", NOW, self._write, {"eval/loss": value})
-            retention.tidy(self.root, self.trainer, start)
+            retention.apply_retention(self.root, self.trainer, start)
 
     def starts(self) -> list[int]:
         """The steps that a session may be asked to go on from."""
@@ -166,7 +166,7 @@ def test_a_removal_that_is_refused_is_said_and_no_more(tmp_path, monkeypatch, ca
         return real(path, target)
 
     monkeypatch.setattr(type(tmp_path), "rename", refuse)
-    assert retention.retain(tmp_path, 2, 0, frozenset()) == [2]
+    assert retention.remove_old_checkpoints(tmp_path, 2, 0, frozenset()) == [2]
     assert "could not be removed" in caplog.text
     assert names(tmp_path) == {"1", "3", "4", "latest"}
 
@@ -177,7 +177,7 @@ def test_a_best_link_that_is_refused_is_said_and_no_more(tmp_path, monkeypatch, 
     def refuse(*_):
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(retention, "point", refuse)
+    monkeypatch.setattr(retention, "point_link", refuse)
     assert retention.link_best(tmp_path, TrainerConfig(metric_for_best_model="eval/loss")) == 1
     assert "could not be updated" in caplog.text
 
@@ -191,7 +191,7 @@ def test_what_goes_away_while_it_is_looked_at_costs_no_save(tmp_path, monkeypatc
         raise OSError(errno.ESTALE, "Stale file handle")
 
     monkeypatch.setattr(type(tmp_path), "iterdir", stale)
-    retention.tidy(tmp_path, TrainerConfig(), None)
+    retention.apply_retention(tmp_path, TrainerConfig(), None)
     assert "could not be listed" in caplog.text
 
 
@@ -200,10 +200,10 @@ def test_of_what_was_set_aside_the_newest_stays(tmp_path):
         save(tmp_path, step)
     publish.set_aside_after(tmp_path, 1)
     assert names(tmp_path) == {"1", "latest", ".superseded-2-0", ".superseded-3-0"}
-    assert retention.bound_superseded(tmp_path) == [".superseded-2-0"]
+    assert retention.remove_superseded(tmp_path) == [".superseded-2-0"]
     save(tmp_path, 2)
     publish.set_aside_after(tmp_path, 1)
-    assert retention.bound_superseded(tmp_path) == [".superseded-3-0"]
+    assert retention.remove_superseded(tmp_path) == [".superseded-3-0"]
     assert names(tmp_path) == {"1", "latest", ".superseded-2-0"}
 
 
@@ -213,7 +213,7 @@ def test_what_only_looks_set_aside_is_somebodys_and_stays(tmp_path, name):
     for step in (1, 2, 3):
         save(tmp_path, step)
     publish.set_aside_after(tmp_path, 1)
-    retention.tidy(tmp_path, TrainerConfig(save_total_limit=2), None)
+    retention.apply_retention(tmp_path, TrainerConfig(save_total_limit=2), None)
     assert names(tmp_path) == {"1", "latest", ".superseded-3-0", name}
 
 
@@ -224,7 +224,7 @@ def test_what_is_in_quarantine_is_kept_and_latest_moves_on(tmp_path):
     publish.quarantine(tmp_path, rejected, "1")
     assert names(tmp_path) == {"1", ".corrupt-2-0", ".corrupt-3-0", "latest"}
     assert folders.find_checkpoint(tmp_path, "latest")[1].step == 1
-    publish.sweep(tmp_path)
+    publish.delete_temporary_files(tmp_path)
     assert folders.corrupt_checkpoint_names(tmp_path) == [".corrupt-2-0", ".corrupt-3-0"]
 
 
@@ -232,8 +232,8 @@ def test_a_link_to_a_best_that_is_gone_goes_too(tmp_path):
     best = TrainerConfig(metric_for_best_model="eval/loss")
     save(tmp_path, 1)
     save(tmp_path, 2, **{"eval/loss": 1.0})
-    retention.tidy(tmp_path, best, None)
+    retention.apply_retention(tmp_path, best, None)
     publish.set_aside_after(tmp_path, 1)
-    retention.tidy(tmp_path, best, None)
+    retention.apply_retention(tmp_path, best, None)
     assert folders.follow_pointer(tmp_path, "best") is None
     assert not (tmp_path / "best").is_symlink()

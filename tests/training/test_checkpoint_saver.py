@@ -17,9 +17,9 @@ from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import read_manifest, verify_checkpoint
 from neobert.training.checkpoint import publish
 from neobert.training.checkpoint.save import Saver, _finite_evaluations
-from neobert.training.checkpoint.shards import ShardReader, read_shards, stage, write_shards
-from neobert.training.checkpoint.tensors import Snapshot, _views
-from neobert.training.checkpoint.writer import Writer
+from neobert.training.checkpoint.shards import ShardReader, read_shards, stage_copy, write_shards
+from neobert.training.checkpoint.tensors import Snapshot, _allocate_views
+from neobert.training.checkpoint.writer import WriterThread
 from neobert.training.loop import session, steps
 from neobert.training.loop import task as built_task
 
@@ -226,7 +226,7 @@ def test_a_snapshot_uses_its_memory_again():
 def test_slabs_hold_what_they_are_asked_for_without_overlap():
     kinds = (torch.float32, torch.int64, torch.bfloat16)
     layout = {f"{index}": (torch.Size((index % 5 + 1, 7)), kinds[index % 3]) for index in range(12)}
-    views = dict(_views(layout, is_pinned=False))
+    views = dict(_allocate_views(layout, is_pinned=False))
     assert {name: (each.shape, each.dtype) for name, each in views.items()} == layout
     for index, each in enumerate(views.values()):
         each.fill_(index)
@@ -243,16 +243,16 @@ def test_slabs_of_a_large_model_lose_little_memory(shards):
     rows = [(-(-rows // shards), *columns) for rows, *columns in shapes] * 3  # weights and two moments
     layout = {f"{index}": (torch.Size(shape), torch.float32) for index, shape in enumerate(rows)}
     with torch.device("meta"):
-        views = list(dict(_views(layout, is_pinned=False)).values())
+        views = list(dict(_allocate_views(layout, is_pinned=False)).values())
     slabs = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in views}
     assert all(size & (size - 1) == 0 for size in slabs.values())
     assert sum(slabs.values()) < 1.001 * sum(each.nbytes for each in views)
 
 
 def test_a_writer_raises_what_its_job_raised_and_only_once():
-    writer = Writer()
+    writer = WriterThread()
     writer.start(lambda: 1 / 0)
-    writer.make_way()
+    writer.wait_for_previous()
     with pytest.raises(ZeroDivisionError):
         writer.settle()
     writer.settle()
@@ -271,7 +271,7 @@ def test_shards_of_a_snapshot_are_written_without_a_second_copy(tmp_path, monkey
     write_shards(tmp_path / "cloned", views, None)
     assert len(cloned) == 4
     cloned.clear()
-    staged = {name: stage(each, tensors[name]) for name, each in views.items()}
+    staged = {name: stage_copy(each, tensors[name]) for name, each in views.items()}
     write_shards(tmp_path / "staged", staged, None)
     assert sum(cloned) == 0
     targets = {name: torch.zeros_like(each) for name, each in tensors.items()}

@@ -138,14 +138,14 @@ def test_a_smoke_run_that_falls_back_trains_on(make_run, run, beats):
 def test_a_retried_read_is_in_metrics_and_heartbeat(make_run, run, metrics, beats, monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.delenv("TOKENIZERS_PARALLELISM")
-    real = RetryingReader._read
+    real = RetryingReader._read_chunk
 
     def read(self, *args):
         if self.num_retries < 2:
             raise ConnectionError("gone")
         return real(self, *args)
 
-    monkeypatch.setattr(RetryingReader, "_read", read)
+    monkeypatch.setattr(RetryingReader, "_read_chunk", read)
     run_dir = make_run(
         dataset={"streaming": True, "streaming_read_retry_backoff_seconds": 0.001},
         trainer={"max_steps": 3, "eval_steps": 0},

@@ -30,9 +30,9 @@ def trainer_over(batches) -> Trainer:
     alone = SimpleNamespace(
         device=torch.device("cpu"),
         autocast=nullcontext,
-        evaluating=lambda _: nullcontext(),
+        evaluation_context=lambda _: nullcontext(),
         sum_over_ranks=list,
-        add_up=lambda tensor: tensor,
+        all_reduce_sum=lambda tensor: tensor,
     )
     return SimpleNamespace(
         config=RunConfig(),
@@ -41,7 +41,7 @@ def trainer_over(batches) -> Trainer:
         state=TrainState(progress=None),
         world=alone,
         module=Scores(),
-        signals=SimpleNamespace(votes=[], obey=lambda _: None, interrupting=nullcontext),
+        signals=SimpleNamespace(votes=[], stop_if_requested=lambda _: None, raise_on_request=nullcontext),
         phases=PhaseTracker(),
         task=SimpleNamespace(
             evaluation=lambda: scored,

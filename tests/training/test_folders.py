@@ -93,7 +93,7 @@ def test_only_a_step_as_it_is_written_names_a_checkpoint(tmp_path, name):
     assert folders.find_checkpoint(tmp_path, "auto")[0].name == "5"
     assert publish.set_aside_after(tmp_path, 5) == []
     save(tmp_path, 110, 120)
-    assert retention.retain(tmp_path, 2, 0, frozenset()) == [5]
+    assert retention.remove_old_checkpoints(tmp_path, 2, 0, frozenset()) == [5]
     assert verify_checkpoint(tmp_path / name).step == 100
     assert folders.find_checkpoint(tmp_path, str(tmp_path / name))[1].step == 100
 
@@ -242,7 +242,7 @@ def test_what_lies_ahead_is_set_aside_and_never_deleted(tmp_path):
     save(tmp_path, 10)
     publish.set_aside_after(tmp_path, 5)
     assert ".superseded-10-1" in names(tmp_path)
-    publish.sweep(tmp_path)
+    publish.delete_temporary_files(tmp_path)
     assert ".superseded-10-0" in names(tmp_path)
 
 
@@ -257,7 +257,7 @@ def test_a_kill_at_any_point_of_a_save_costs_that_save_at_most(tmp_path):
         assert folders.find_checkpoint(root, "auto")[1].step in (5, 10)
         assert folders.find_checkpoint(root, "latest")[1].step in (5, 10)
         resumed = folders.find_checkpoint(root, "auto")[1].step
-        publish.sweep(root)
+        publish.delete_temporary_files(root)
         publish.set_aside_after(root, resumed)
         assert folders.find_checkpoint(root, "latest")[1].step == resumed
         save(root, 15)

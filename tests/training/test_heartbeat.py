@@ -17,7 +17,7 @@ from neobert.training.telemetry.heartbeat import Heartbeat
 from neobert.training.telemetry.jsonl_writer import (
     JsonlWriter,
     read_rows,
-    rotated,
+    rotated_path,
     trim_heartbeat,
 )
 
@@ -31,7 +31,7 @@ def wait_until(holds):
 
 def test_it_goes_on_while_the_loop_stands_still(tmp_path):
     path, phases = heartbeat_path(tmp_path, 1), PhaseTracker()
-    with Heartbeat(path, 1, phases, 5, "a reason", "d" * 64).repeating(0.01):
+    with Heartbeat(path, 1, phases, 5, "a reason", "d" * 64).repeat_every(0.01):
         phases.enter(STEP, 3)
         wait_until(lambda: len(read_rows(path)) > 3)
     beats = read_rows(path)
@@ -46,7 +46,7 @@ def test_it_goes_on_while_the_loop_stands_still(tmp_path):
 
 
 def test_the_thread_ends_with_the_block(tmp_path):
-    with Heartbeat(tmp_path / "beat.jsonl", 0, PhaseTracker(), 0).repeating(60):
+    with Heartbeat(tmp_path / "beat.jsonl", 0, PhaseTracker(), 0).repeat_every(60):
         assert any(thread.name == "heartbeat" for thread in threading.enumerate())
     assert not any(thread.name == "heartbeat" for thread in threading.enumerate())
 
@@ -60,7 +60,7 @@ def test_a_disk_that_takes_no_line_does_not_end_the_thread(tmp_path, monkeypatch
         real(self, row)
 
     monkeypatch.setattr(JsonlWriter, "append", append)
-    with Heartbeat(path, 0, PhaseTracker(), 0).repeating(0.01):
+    with Heartbeat(path, 0, PhaseTracker(), 0).repeat_every(0.01):
         wait_until(lambda: "the heartbeat could not be written: full" in caplog.text)
         fails[0] = False
         wait_until(lambda: read_rows(path))
@@ -72,10 +72,10 @@ def test_files_are_bounded_and_no_line_is_lost_between_two(tmp_path, monkeypatch
     beat = Heartbeat(path, 0, PhaseTracker(), 0)
     for _ in range(40):
         beat._append()
-    numbers = [row["seq"] for row in read_rows(rotated(path)) + read_rows(path)]
+    numbers = [row["seq"] for row in read_rows(rotated_path(path)) + read_rows(path)]
     assert numbers == list(range(numbers[0], 40))
     assert len(read_rows(path)) > 0
-    assert max(os.path.getsize(file) for file in (path, rotated(path))) <= 4000
+    assert max(os.path.getsize(file) for file in (path, rotated_path(path))) <= 4000
     assert {file.name for file in tmp_path.iterdir()} == {"beat.jsonl", "beat.jsonl.1"}
     beat._writer.close()
 
@@ -83,13 +83,13 @@ def test_files_are_bounded_and_no_line_is_lost_between_two(tmp_path, monkeypatch
 @pytest.mark.parametrize(("resumed_step", "kept"), [(None, []), (4, [None, 1, 4]), (9, [None, 1, 4, 5, 9])])
 def test_a_resumed_run_cuts_back_both_files_and_counts_on(tmp_path, resumed_step, kept):
     path = tmp_path / "beat.jsonl"
-    rotated(path).write_text(
+    rotated_path(path).write_text(
         "".join(json.dumps({"seq": n, "step": s}) + "\n" for n, s in [(0, None), (1, 1)])
     )
     rows = [{"seq": 2, "step": 4}, {"seq": 3, "step": 5}, {"seq": 4, "step": 9}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"seq": 5, "st')
     assert trim_heartbeat(path, resumed_step) == 5
-    assert [row["step"] for row in read_rows(rotated(path)) + read_rows(path)] == kept
+    assert [row["step"] for row in read_rows(rotated_path(path)) + read_rows(path)] == kept
 
 
 def test_a_stuck_rank_of_a_replaced_launch_ends(tmp_path, monkeypatch):
@@ -98,7 +98,7 @@ def test_a_stuck_rank_of_a_replaced_launch_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "LEAVE_S", 0.01)
     monkeypatch.setattr(os, "_exit", ended.append)
     monkeypatch.setenv(TOKEN_ENV, "first")
-    with Heartbeat(path, 1, PhaseTracker(), 0).repeating(0.01):
+    with Heartbeat(path, 1, PhaseTracker(), 0).repeat_every(0.01):
         wait_until(lambda: len(read_rows(path)) > 1)
         assert not ended
         (tmp_path / FILE).write_text('{"token": "second"}')

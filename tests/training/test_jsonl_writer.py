@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.rundir.records import MetricsTail, last_record, read_metrics
-from neobert.training.telemetry.jsonl_writer import JsonlWriter, keep_rows, read_rows, rotated
+from neobert.training.telemetry.jsonl_writer import JsonlWriter, keep_rows, read_rows, rotated_path
 
 rows = st.lists(
     st.fixed_dictionaries({"step": st.integers(0, 20), "train/loss": st.floats(0, 20)}), max_size=20
@@ -78,7 +78,7 @@ def test_a_full_file_makes_way_for_the_next(tmp_path):
     writer.append({"long": "x" * 100})
     writer.close()
     assert read_rows(path) == [{"long": "x" * 100}]
-    assert read_rows(rotated(path)) == [{"step": 6, "loss": 1.5}]
+    assert read_rows(rotated_path(path)) == [{"step": 6, "loss": 1.5}]
 
 
 def test_an_appended_line_is_seen_at_once(tmp_path):
@@ -99,7 +99,7 @@ def test_nan_is_never_written(tmp_path):
 
 def test_a_file_that_cannot_make_way_now_does_so_later(tmp_path):
     path = tmp_path / "beat.jsonl"
-    in_the_way = rotated(path)
+    in_the_way = rotated_path(path)
     in_the_way.mkdir()
     writer = JsonlWriter(path, limit_bytes=20)
     writer.append({"step": 0})

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from neobert.tasks.classification.metrics import matthews
-from neobert.training.guards.nothing_learned import NOTHING_LEARNED, of_guesses, warn_of_nothing_learned
+from neobert.training.guards.nothing_learned import (
+    NOTHING_LEARNED,
+    guess_correlation,
+    warn_of_nothing_learned,
+)
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.train_state import TrainState
 
@@ -41,4 +45,4 @@ def test_guesses_seldom_exceed_their_bound(num_classes):
     draw = np.random.default_rng(3)
     guessed, true = draw.integers(num_classes, size=(2, 2000, 100))
     found = np.array([matthews(*pair) for pair in zip(guessed, true, strict=True)])
-    assert 0.01 < np.mean(found > of_guesses(100, num_classes)) < 0.04
+    assert 0.01 < np.mean(found > guess_correlation(100, num_classes)) < 0.04

@@ -83,8 +83,8 @@ def test_a_growing_batch_reads_more_in_every_stage(make_run, run, metrics):
 
 def test_short_pieces_are_the_same_text_until_the_warm_up_ends(make_run, run, metrics, monkeypatch):
     """The first steps see other context and the same tokens; evaluations see whole documents."""
-    cut, in_pieces = [], Microbatch.in_pieces
-    monkeypatch.setattr(Microbatch, "in_pieces", lambda *of: cut.append(of[1]) or in_pieces(*of))
+    cut, in_pieces = [], Microbatch.split_segments
+    monkeypatch.setattr(Microbatch, "split_segments", lambda *of: cut.append(of[1]) or in_pieces(*of))
     lines = {}
     for steps_in_pieces in (0, 4):
         warmup = {"sequence_length_warmup_steps": steps_in_pieces, "sequence_length_warmup_length": 8}

@@ -89,7 +89,7 @@ def test_a_run_on_other_text_does_not_continue_averages(old_run, make_run):
     second = make_run("second", trainer={"continue_from": str(checkpoint)})
     config = from_dict(json.loads((second / "resolved.json").read_text(encoding="utf-8")))
     with pytest.raises(ProjectError, match=r"trainer\.ema_decay: 0\.8 in the checkpoint"):
-        choose_start(config, second, is_again=False)
+        choose_start(config, second, is_restart=False)
 
 
 def test_a_run_on_other_text_continues_a_run_whose_masking_rate_fell(old_run, make_run):
@@ -97,7 +97,7 @@ def test_a_run_on_other_text_continues_a_run_whose_masking_rate_fell(old_run, ma
     checkpoint = old_run(FALLING) / "checkpoints" / "5"
     second = make_run("second", trainer={"continue_from": str(checkpoint)})
     config = from_dict(json.loads((second / "resolved.json").read_text(encoding="utf-8")))
-    start = choose_start(config, second, is_again=False)
+    start = choose_start(config, second, is_restart=False)
     assert (start.folder, start.is_other_text) == (checkpoint, True)
 
 

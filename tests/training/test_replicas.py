@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from neobert.training.guards.replicas import checksum, differing
+from neobert.training.guards.replicas import checksum, differing_ranks
 
 
 @pytest.mark.parametrize("bit", [0, 22, 23, 31])
@@ -42,4 +42,4 @@ def test_weights_that_changed_places_are_others():
     ],
 )
 def test_ranks_beside_the_majority_of_their_shard_are_named(sums, num_shards, ranks):
-    assert differing(sums, num_shards) == ranks
+    assert differing_ranks(sums, num_shards) == ranks

@@ -55,12 +55,12 @@ def struck_run(run):
 
 STEP = (steps, "run_step")
 DATA = (TrainStream, "__next__")
-EVALUATION = (steps, "_next")
+EVALUATION = (steps, "_next_batch")
 BACKWARD = (steps, "accumulate")
 UPDATE = (steps, "update")
 SAVE = (built_task, "write_hf_folder")
 PUBLISH = (publish, "seal_checkpoint")
-LATEST = (publish, "point")
+LATEST = (publish, "point_link")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_an_interrupt_from_the_keyboard_has_its_own_exit_code(make_run, struck_r
 
 def test_a_stop_while_text_is_read_is_no_fault_of_the_text(make_run, struck_run, outcome, tmp_path):
     run_dir = make_run(dataset={"cache_dir": str(tmp_path / "cache")})
-    assert struck_run(run_dir, text_files, "encodable", 20, terminate) == 75
+    assert struck_run(run_dir, text_files, "replace_surrogates", 20, terminate) == 75
     assert outcome(run_dir)["status"] == "preempted"
     assert not list((tmp_path / "cache").glob(".*.partial"))
 
@@ -182,7 +182,7 @@ def test_a_verdict_that_does_not_fit_on_the_disk_costs_no_checkpoint(tmp_path, m
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, refusing, full)
-    retention.judge(tmp_path, TrainerConfig(), 5, {"eval/loss": 1.0})
+    retention.record_metrics(tmp_path, TrainerConfig(), 5, {"eval/loss": 1.0})
     assert "metrics were not added to checkpoint 5" in caplog.text
     assert sorted((tmp_path / "5").iterdir()) == before
     assert verify_checkpoint(tmp_path / "5").metrics == {}

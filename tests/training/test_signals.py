@@ -17,7 +17,7 @@ def send(number):
 
 def test_the_first_request_counts_and_later_ones_change_nothing():
     signals = Signals()
-    with signals.installed():
+    with signals.handle_signals():
         assert signals.votes == [0, 0]
         send(signal.SIGTERM)
         send(signal.SIGINT)
@@ -27,29 +27,29 @@ def test_the_first_request_counts_and_later_ones_change_nothing():
 def wait_for_ever(signals):
     later = threading.Timer(0.05, send, [signal.SIGTERM])
     later.start()
-    with signals.interrupting():
+    with signals.raise_on_request():
         threading.Event().wait(60)
         pytest.fail("the wait went on")
 
 
 def test_a_wait_is_ended():
     signals = Signals()
-    with signals.installed(), pytest.raises(StopRequested):
+    with signals.handle_signals(), pytest.raises(StopRequested):
         wait_for_ever(signals)
 
 
 def test_a_wait_does_not_begin_after_a_request():
     signals = Signals()
-    with signals.installed():
+    with signals.handle_signals():
         send(signal.SIGTERM)
-        with pytest.raises(StopRequested), signals.interrupting():
+        with pytest.raises(StopRequested), signals.raise_on_request():
             pytest.fail("nothing may be waited for")
 
 
 def test_work_is_not_interrupted():
     signals = Signals()
-    with signals.installed():
-        with signals.interrupting():
+    with signals.handle_signals():
+        with signals.raise_on_request():
             pass
         send(signal.SIGTERM)
     assert signals.requested == signal.SIGTERM
@@ -57,15 +57,15 @@ def test_work_is_not_interrupted():
 
 def test_all_ranks_obey_a_request_to_one():
     signals = Signals()
-    signals.obey([0, 0])
+    signals.stop_if_requested([0, 0])
     with pytest.raises(StopRequested):
-        signals.obey([0, 3])
+        signals.stop_if_requested([0, 3])
     assert signals.status == "interrupted"
 
 
 def test_handlers_are_put_back():
     before = signal.getsignal(signal.SIGTERM)
-    with Signals().installed():
+    with Signals().handle_signals():
         assert signal.getsignal(signal.SIGTERM) != before
     assert signal.getsignal(signal.SIGTERM) == before
 
@@ -77,14 +77,14 @@ def test_listening_needs_no_torch():
 
 def test_a_schedulers_warning_asks_for_what_its_signal_asks_for():
     signals = Signals()
-    with signals.installed():
+    with signals.handle_signals():
         send(signal.SIGUSR1)
     assert (signals.status, signals.votes) == ("preempted", [1, 0])
 
 
 def test_a_second_request_is_answered_aloud_and_cuts_nothing_short(capfd):
     signals = Signals()
-    with signals.installed():
+    with signals.handle_signals():
         send(signal.SIGTERM)
         assert capfd.readouterr().out == ""
         send(signal.SIGTERM)
@@ -128,7 +128,7 @@ def test_a_forked_process_does_not_inherit_what_a_request_means():
         "import os, signal, time\n"
         "from neobert.training.loop.signals import Signals\n"
         "signals = Signals()\n"
-        "with signals.installed():\n"
+        "with signals.handle_signals():\n"
         "    heard, ready = os.pipe()\n"
         "    pid = os.fork()\n"
         "    if pid == 0:\n"

@@ -14,7 +14,7 @@ from neobert.training.checkpoint.tensors import (
     optimizer_tensors,
     random_state,
     restore_random_state,
-    take_optimizer_state,
+    set_optimizer_state,
 )
 
 
@@ -46,7 +46,7 @@ def load_optimizer_tensors(model, optimizer, tensors):
     targets = optimizer_targets(model, optimizer, saved)
     for name, target in targets.items():
         target.copy_(tensors[name])
-    take_optimizer_state(model, optimizer, targets)
+    set_optimizer_state(model, optimizer, targets)
 
 
 def trained(steps=2):

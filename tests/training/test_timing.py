@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.training.loop.hooks import Collector, collecting_between_steps
+from neobert.training.loop.hooks import GarbageCollector, collect_between_steps
 from neobert.training.telemetry.metrics import TIMED_PAUSES
 from neobert.training.telemetry.stopwatch import (
     BREAKDOWN,
@@ -107,7 +107,7 @@ def test_a_device_that_waits_for_its_host_is_told_from_one_that_lags(
 ):
     """The host launches a hundredth of a step at a time, and waits for the device at every line only."""
     device = Device(clock)
-    monkeypatch.setattr(Stopwatch, "_mark", lambda _: device.reached_s())
+    monkeypatch.setattr(Stopwatch, "_record_time", lambda _: device.reached_s())
     stopwatch = Stopwatch(torch.device("cuda"))
     for _ in range(3):
         for _ in range(5):
@@ -245,19 +245,19 @@ def make_garbage() -> None:
 
 @pytest.mark.usefixtures("heap")
 def test_the_collector_runs_between_steps_only():
-    with collecting_between_steps():
+    with collect_between_steps():
         knot = tie()
         make_garbage()
         assert knot() is not None
-        Collector()(None, None)
+        GarbageCollector()(None, None)
         assert knot() is None
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
 
 
 def test_what_the_first_steps_built_is_set_aside_once():
-    with collecting_between_steps():
-        collector, compiled = Collector(), Knot()
+    with collect_between_steps():
+        collector, compiled = GarbageCollector(), Knot()
         collector(None, None)
         assert all(compiled is not each for each in gc.get_objects())
         later = Knot()
@@ -274,13 +274,13 @@ def test_garbage_would_be_collected_during_steps():
 @pytest.mark.usefixtures("heap")
 def test_objects_from_before_are_frozen():
     before = [Knot() for _ in range(10)]
-    with collecting_between_steps():
+    with collect_between_steps():
         assert gc.get_freeze_count() > len(before)
         assert all(each not in gc.get_objects() for each in before)
 
 
 def test_collection_is_enabled_again_after_a_failure():
-    with suppress(RuntimeError), collecting_between_steps():
+    with suppress(RuntimeError), collect_between_steps():
         raise RuntimeError
     assert gc.isenabled()
 
@@ -296,6 +296,6 @@ def test_training_leaves_no_tensor_in_a_cycle(make_run, run, monkeypatch):
         found.append(sum(isinstance(each, torch.Tensor) for each in gc.garbage))
         gc.garbage.clear()
 
-    monkeypatch.setattr("neobert.training.loop.session.Collector", lambda: look)
+    monkeypatch.setattr("neobert.training.loop.session.GarbageCollector", lambda: look)
     run(make_run(trainer={"max_steps": 12, "logging_steps": 3}))
     assert found == [0, 0, 0, 0]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from neobert.training.loop.hooks import Hook
-from neobert.training.telemetry.traces import Trace, tracing
+from neobert.training.telemetry.traces import Trace, with_trace_hooks
 
 
 class Note:
@@ -63,7 +63,7 @@ def test_without_the_keys_there_is_no_hook(tmp_path):
     config = SimpleNamespace(trainer=SimpleNamespace(profile_steps=None, memory_snapshot_step=None))
     trainer = SimpleNamespace(config=config, world=SimpleNamespace(device=torch.device("cpu")))
     hook = Hook(name="x", act=print, every=1)
-    with tracing(trainer, [hook]) as hooks:
+    with with_trace_hooks(trainer, [hook]) as hooks:
         assert hooks == [hook]
 
 

@@ -13,10 +13,10 @@ from validators.planning import plan_run
 @pytest.fixture
 def attention(monkeypatch):
     """Give NeoBERT another attention."""
-    real = family.attention_of
+    real = family.attention_spec
 
     def use(**changes) -> None:
-        monkeypatch.setattr(family, "attention_of", lambda model: replace(real(model), **changes))
+        monkeypatch.setattr(family, "attention_spec", lambda model: replace(real(model), **changes))
 
     return use
 

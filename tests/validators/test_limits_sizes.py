@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from neobert.families.shape import ModelShape
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plan import build_plan
 from neobert.plan.vocabulary import TokenizerSize
 from tests.validators.judging import (
@@ -51,7 +51,7 @@ def test_the_key_that_took_most_is_named(sizes, key):
 
 def shape_with(**changes: Any) -> ModelShape:
     config = run_of().config
-    return shape_of(replace(config, model=replace(config.model, **changes)), 128)
+    return model_shape(replace(config, model=replace(config.model, **changes)), 128)
 
 
 @pytest.mark.parametrize(

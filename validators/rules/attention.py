@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from neobert.families.table import family_of, requested_kernels
+from neobert.families.table import model_family, requested_kernels
 from neobert.kernel_table import (
     ATTENTION,
     BLOCKS,
@@ -22,7 +22,7 @@ from neobert.kernel_table import (
 )
 from neobert.plan import Plan
 from neobert.plan.kernels import kernel_environment_for
-from neobert.precision.table import recipe_of
+from neobert.precision.table import run_recipe
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -87,7 +87,7 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     kernels += [ATTENTION["sdpa"]] if named == "auto" else []  # which remains where no other kernel runs
     obstacles = [each for kernel in kernels if (each := kernel.obstacle(environment)) is not None]
     if len(obstacles) == len(kernels):
-        yield Violation(family_of(run.config).kernel_key, obstacles[0].message, obstacles[0].hint)
+        yield Violation(model_family(run.config).kernel_key, obstacles[0].message, obstacles[0].hint)
 
 
 @rule(
@@ -128,7 +128,7 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     is_packed, (_, named) = run.config.datacollator.pack_sequences, requested_kernels(run.config)
     is_loop = all(kernel.program == "loop" for kernel in find_attention_kernels(named))
     if _device_type(run) == "cuda" and is_packed and is_loop:
-        family = family_of(run.config)
+        family = model_family(run.config)
         cause = f": {family.attention_reason}" if family.attention_key != family.kernel_key else ""
         message = f"{named} runs packed documents one call at a time, without flash attention{cause}"
         severity = None if run.is_production else Severity.WARN
@@ -191,12 +191,12 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
             for kernel in find_attention_kernels("auto", features)
         )
         hint = obstacles[-1].hint if helps else _hint_without_auto(run, facts, kernels[-1])
-        yield Violation(family_of(run.config).kernel_key, messages, hint)
+        yield Violation(model_family(run.config).kernel_key, messages, hint)
 
 
 def _hint_without_auto(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) -> str:
     """Return the hint for a kernel that cannot run, if no kernel of `auto` can run either."""
-    if recipe_of(run.config).is_fp32:
+    if run_recipe(run.config).is_fp32:
         return "set trainer.mixed_precision to bf16"
     return install_command(kernel, facts) or "use a GPU with compute capability 8.0 or later"
 
@@ -248,7 +248,7 @@ def other_attention_ran(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     ```
     """
     dispatch = require_measured(require_rehearsal(facts).attention, facts, "the attention kernel")
-    family = family_of(run.config)
+    family = model_family(run.config)
     if not any(dispatch.ran):
         raise CannotTellError("no block reported the attention kernel that it ran")
     for kernel, blocks in _blocks_by_unexpected_kernel(dispatch).items():

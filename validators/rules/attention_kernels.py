@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.families.table import family_of, requested_kernels
+from neobert.families.table import model_family, requested_kernels
 from neobert.kernel_table import (
     BLOCKS,
     OWN_KERNELS,
@@ -14,7 +14,7 @@ from neobert.kernel_table import (
 )
 from neobert.plan import Plan
 from neobert.plan.kernels import block_obstacle, kernel_environment_for
-from neobert.precision.table import recipe_of
+from neobert.precision.table import run_recipe
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -122,7 +122,7 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     usable = [kernel for kernel in kernels if not kernel.obstacle(environment._replace(head_size=None))]
     is_loop = all(kernel.program == "loop" for kernel in usable)
     if config.trainer.torch_compile and config.datacollator.pack_sequences and is_loop:
-        hint = f"set {COMPILE} to false, or use bf16 on CUDA and {family_of(config).attention_hint}"
+        hint = f"set {COMPILE} to false, or use bf16 on CUDA and {model_family(config).attention_hint}"
         yield Violation(COMPILE, "packed SDPA runs one call per document and cannot be compiled", hint)
 
 
@@ -164,7 +164,7 @@ def slower_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     config = run.config
-    if recipe_of(config).is_fp32:
+    if run_recipe(config).is_fp32:
         return
     named, attention = requested_kernels(config)
     runs_own = named in OWN_KERNELS
@@ -208,7 +208,7 @@ def _slower_block_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     elsewhere = best.obstacle(kernel_environment(run, facts))
     if obstacle is not None and _lacks_packages_only(facts, best, elsewhere):
         message = f"rows of {length:,} tokens will run on {other.name}: {obstacle.message}"
-        yield Violation(family_of(run.config).kernel_key, message, install_command(best, facts))
+        yield Violation(model_family(run.config).kernel_key, message, install_command(best, facts))
 
 
 def _slower_attention(run: ResolvedRun, facts: Facts) -> Violations:
@@ -223,6 +223,8 @@ def _slower_attention(run: ResolvedRun, facts: Facts) -> Violations:
             continue
         if kernel.packages[0] in WITH_TORCH and hint:
             yield Violation(
-                family_of(run.config).kernel_key, f"auto will run {kernel.name}: {'; '.join(messages)}", hint
+                model_family(run.config).kernel_key,
+                f"auto will run {kernel.name}: {'; '.join(messages)}",
+                hint,
             )
         return

@@ -15,7 +15,7 @@ from neobert.config.optimizers import OPTIMIZERS
 from neobert.families.table import longest_row, requested_kernels
 from neobert.plan import Plan, pieces
 from neobert.plurals import listed
-from neobert.precision.libraries import LIBRARIES, conversions_of
+from neobert.precision.libraries import LIBRARIES, enabled_conversions
 from neobert.tasks.specs import spec_of
 from profiles.inherit import is_shipped
 from profiles.registry import ResolvedRun
@@ -116,7 +116,7 @@ def _not_enabled(run: ResolvedRun) -> Violations:
 
 def _unmatched_filters(config: RunConfig, plan: Plan) -> Violations:
     names = [*plan.shape.linear_layers]
-    for conversion in conversions_of(config):
+    for conversion in enabled_conversions(config):
         path, texts = conversion.key("filter_fqns"), conversion.section.filter_fqns
         matched = [text for text in texts if any(text in name for name in names)]
         idle = [text for text in texts if text not in matched]
@@ -194,7 +194,7 @@ def _ineffective_length_warmup_keys(config: RunConfig) -> Iterator[tuple[str, st
 
 
 def _ineffective_low_precision_keys(config: RunConfig) -> Iterator[tuple[str, str, str]]:
-    for conversion in conversions_of(config):
+    for conversion in enabled_conversions(config):
         for name, reader in conversion.unread():
             reason = f"{conversion.name} does not read {name}"
             yield conversion.key(name), reason, f"set {conversion.key('recipe')} to {reader}"

@@ -11,7 +11,7 @@ from neobert.config.corpora import is_on_hub, list_corpora
 from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
 from neobert.plan import Plan
 from neobert.plurals import counted
-from neobert.precision.libraries import conversions_of
+from neobert.precision.libraries import enabled_conversions
 from neobert.precision.library import Conversion
 from neobert.trackers.table import TRACKERS, requested_trackers
 from profiles.registry import ResolvedRun
@@ -84,7 +84,7 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from _violations_below_minimum(run, software.packages)
     if run.config.adapter.type is not None and adapters.PACKAGE not in software.packages:
         yield Violation("adapter.type", f"{adapters.PACKAGE} is not installed", adapters.INSTALL)
-    for conversion in conversions_of(run.config):
+    for conversion in enabled_conversions(run.config):
         yield from _low_precision_violations(conversion, software.packages)
     if run.device == "cuda":
         yield from _old_kernel_violations(software.packages)

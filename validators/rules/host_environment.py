@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies, strategy_in_file
-from neobert.precision.libraries import conversions_of
+from neobert.precision.libraries import enabled_conversions
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -262,7 +262,7 @@ def _affected_kinds(run: ResolvedRun, plan: Plan) -> set[str]:
         NODES: run.config.distributed.nnodes > 1,
     }
     kinds = {kind for kind, is_affected in applies.items() if is_affected}
-    return kinds.union(*({each.library.name, each.name} for each in conversions_of(run.config)))
+    return kinds.union(*({each.library.name, each.name} for each in enabled_conversions(run.config)))
 
 
 def lead_for_saves_s(plan: Plan) -> float:

@@ -6,8 +6,8 @@ from neobert.families.shape import ModelShape
 from neobert.families.table import requested_kernels
 from neobert.plan import Plan
 from neobert.plurals import listed
-from neobert.precision.libraries import conversions_of
-from neobert.precision.library import UNBOUNDED, Conversion, Version, layers_of
+from neobert.precision.libraries import enabled_conversions
+from neobert.precision.library import UNBOUNDED, Conversion, Version, list_linear_layers
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -24,12 +24,12 @@ MAX_LOSS_CHANGE = 0.01
 
 def reason_low_precision_is_off(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why low-precision rules do not apply; empty if they apply."""
-    return "" if conversions_of(run.config) else "no section of low precision is enabled"
+    return "" if enabled_conversions(run.config) else "no section of low precision is enabled"
 
 
 def enabled_conversion(run: ResolvedRun) -> Conversion:
     """Return the conversion that a run enables; called only by rules that require one."""
-    return conversions_of(run.config)[0]
+    return enabled_conversions(run.config)[0]
 
 
 def has_no_gpu_recipe(run: ResolvedRun, plan: Plan) -> str:
@@ -81,7 +81,7 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
       enable: true
     ```
     """
-    config, (conversion, *others) = run.config, conversions_of(run.config)
+    config, (conversion, *others) = run.config, enabled_conversions(run.config)
     name, recipe, remove = conversion.name, conversion.key("recipe"), conversion.remove
     for other in others:
         key = other.key("enable")
@@ -163,7 +163,7 @@ def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
       filter_fqns: [wo]
     ```
     """
-    layers, conversion = [*layers_of(plan.shape)], enabled_conversion(run)
+    layers, conversion = [*list_linear_layers(plan.shape)], enabled_conversion(run)
     name, remove = conversion.name, conversion.remove
     if not layers:
         message = f"the blocks of {plan.shape.architecture} have no linear layers that {name} can convert"
@@ -212,7 +212,7 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     """
     conversion = enabled_conversion(run)
     name, multiple, remove = conversion.name, conversion.recipe.multiple, conversion.remove
-    sizes = {size for each in conversion.convertible([*layers_of(plan.shape)]) for size in each[2:]}
+    sizes = {size for each in conversion.convertible([*list_linear_layers(plan.shape)]) for size in each[2:]}
     if odd := sorted(size for size in sizes if size % multiple):
         message = f"{name} needs widths divisible by {multiple}, not {listed([str(each) for each in odd])}"
         yield Violation(

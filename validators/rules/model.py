@@ -7,7 +7,7 @@ from dataclasses import replace
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.families.table import family_of, initial_weights, requested_kernels, requested_rows
+from neobert.families.table import initial_weights, model_family, requested_kernels, requested_rows
 from neobert.kernel_table import OWN_KERNELS, find_attention_kernels
 from neobert.plan import VOCAB_MULTIPLE, Plan, build_plan
 from neobert.plan.vocabulary import TokenizerSize
@@ -122,7 +122,7 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       num_attention_heads: 12
     ```
     """
-    runs_own_kernels = run.device == "cuda" and not family_of(run.config).modules
+    runs_own_kernels = run.device == "cuda" and not model_family(run.config).modules
     yield from _head_violations(plan.shape, runs_own_kernels=runs_own_kernels)
     yield from _vocabulary_violations(run, plan.assumptions.tokenizer)
     yield from _length_violations(run.config, plan)
@@ -291,7 +291,7 @@ def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
       pack_sequences: true
     ```
     """
-    unsupported = [*family_of(run.config).unsupported(run.config)]
+    unsupported = [*model_family(run.config).unsupported(run.config)]
     for key, problem, hint in unsupported:
         yield Violation(key, problem, hint)
     yield from _unknown_matrix_violations(run.config, plan.shape)

@@ -8,7 +8,7 @@ from functools import partial
 from math import log
 from typing import TYPE_CHECKING
 
-from neobert.families.table import family_of, initial_weights
+from neobert.families.table import initial_weights, model_family
 from neobert.plan import Plan
 from neobert.plurals import counted
 from neobert.tasks.specs import spec_of
@@ -41,7 +41,7 @@ CHECK_THE_LABELS = "check the initial weights, and the labels"
 
 
 def _is_not_repeated(run: ResolvedRun, plan: Plan) -> str:
-    family = family_of(run.config)
+    family = model_family(run.config)
     return "" if family.has_numerics_probes else f"steps of type {family.name} are not repeated"
 
 
@@ -54,7 +54,7 @@ class _ProbeVerdict:
 
     def conclude(self, run: ResolvedRun, hint: str = "") -> Violations:
         """Yield a violation per fault. Raises CannotTellError if there are unknowns and no faults."""
-        family = family_of(run.config)
+        family = model_family(run.config)
         hint = hint or family.kernel_hint or OTHER_BACKEND
         yield from (Violation(family.kernel_key, fault, hint) for fault in self.faults)
         if self.unknowns and not self.faults:

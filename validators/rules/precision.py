@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neobert.plan import Plan
-from neobert.precision.table import recipe_of
+from neobert.precision.table import run_recipe
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -50,7 +50,7 @@ def fp32_on_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     precision, hint = run.config.trainer.mixed_precision, f"set {PATH} to bf16"
-    if not recipe_of(run.config).is_fp32:
+    if not run_recipe(run.config).is_fp32:
         return
     if run.is_production:
         yield Violation(PATH, f"{PATH} is {precision} in a production run", hint)
@@ -63,7 +63,7 @@ def fp32_on_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _computes_in_bf16(run: ResolvedRun, plan: Plan) -> str:
-    return "the run does not compute in bf16" if recipe_of(run.config).is_fp32 else ""
+    return "the run does not compute in bf16" if run_recipe(run.config).is_fp32 else ""
 
 
 @rule(
@@ -93,7 +93,7 @@ def precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     an A100, H100, H200, L40S or RTX 4090 (8.0 or later)
     ```
     """
-    precision, least = run.config.trainer.mixed_precision, recipe_of(run.config).min_capability
+    precision, least = run.config.trainer.mixed_precision, run_recipe(run.config).min_capability
     needed = ".".join(map(str, least))
     for gpu in facts.gpus or ():
         if gpu.compute_capability < least:
@@ -126,7 +126,7 @@ def other_precision_than_declared(run: ResolvedRun, plan: Plan, facts: Facts) ->
     ```
     """
     precision = require_measured(require_rehearsal(facts).precision, facts, "the precision")
-    recipe = recipe_of(run.config)
+    recipe = run_recipe(run.config)
     declared, conversion = recipe.dtype, recipe.conversion
     low = conversion.recipe.products if conversion else frozenset()
     total = sum(precision.product_flops.values())

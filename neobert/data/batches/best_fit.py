@@ -74,7 +74,7 @@ def best_fit_decreasing(
         while start < stop:
             num_new = -(-(stop - start) // min(capacity // length, limit))
             gap, ids = bins.remove_tightest(length) or bins.open(num_new)
-            taken = _counts(np.minimum(room[ids], gap // length), stop - start)
+            taken = _distribute_documents(np.minimum(room[ids], gap // length), stop - start)
             bin_of[start : start + taken.sum()] = np.repeat(ids, taken)
             start += int(taken.sum())
             room[ids] -= taken
@@ -95,7 +95,7 @@ def spread_decreasing(
     documents = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[documents])
     num_spread = int(np.searchsorted(ends, (1 - finishing_share) * ends[-1], side="right"))
-    bin_of = _emptiest(lengths[documents[:num_spread]], capacity, limit, num_bins)
+    bin_of = _assign_to_emptiest(lengths[documents[:num_spread]], capacity, limit, num_bins)
     is_placed = bin_of >= 0
     placed, homes = documents[:num_spread][is_placed], bin_of[is_placed]
     rest = np.concatenate((documents[:num_spread][~is_placed], documents[num_spread:]))
@@ -106,7 +106,7 @@ def spread_decreasing(
     return np.concatenate((placed, rest[finishing])), numbers, len(used)
 
 
-def _emptiest(lengths: Indices, capacity: int, limit: int, num_bins: int) -> Indices:
+def _assign_to_emptiest(lengths: Indices, capacity: int, limit: int, num_bins: int) -> Indices:
     """Assign each document to the bin with the fewest tokens; return the bins [n], -1 if one does not fit."""
     # A heap of integers, load * num_bins + bin: the emptiest bin first, then the lowest number.
     heap = list(range(num_bins))
@@ -125,8 +125,8 @@ def _emptiest(lengths: Indices, capacity: int, limit: int, num_bins: int) -> Ind
     return np.array(bin_of, dtype=np.int64)
 
 
-def _counts(most: Indices, num_documents: int) -> Indices:
-    """Distribute documents over bins in order, at most `most` [b] per bin; return the number per bin [b]."""
-    ends = np.cumsum(most)
-    counts: Indices = np.maximum(np.minimum(num_documents - (ends - most), most), 0)
+def _distribute_documents(max_per_bin: Indices, num_documents: int) -> Indices:
+    """Distribute documents over bins in order, up to `max_per_bin` [b]; return the number per bin [b]."""
+    ends = np.cumsum(max_per_bin)
+    counts: Indices = np.maximum(np.minimum(num_documents - (ends - max_per_bin), max_per_bin), 0)
     return counts

@@ -76,7 +76,7 @@ class DocumentStream:
         """
         rows, next_state = self.reader.read(state, self.window_documents)
         while rows:
-            encoded, _ = _encode(rows, self.encoder, self.reader)
+            encoded, _ = _encode_rows(rows, self.encoder, self.reader)
             if encoded:
                 store = TokenStore.from_batches(encoded, self.encoder.columns)
                 return StreamWindow(store, next_state, first_segment + store.num_segments)
@@ -93,7 +93,7 @@ def open_stream(
     """
     reader, encoder = RetryingReader.from_config(source, config), examples.encoder(tokenizer)
     rows, _ = reader.read(None, HEAD_DOCUMENTS)
-    encoded, counts = _encode(rows, encoder, reader)
+    encoded, counts = _encode_rows(rows, encoder, reader)
     if not encoded:
         raise ProjectError(
             "DAT004",
@@ -107,13 +107,13 @@ def open_stream(
     return DocumentStream(reader, encoder, window, config.shuffle_buffer_size == 0, lengths), counts
 
 
-def _encode(rows: list[Row], encoder: Encoder, reader: RetryingReader) -> tuple[list[Encoded], Counts]:
+def _encode_rows(rows: list[Row], encoder: Encoder, reader: RetryingReader) -> tuple[list[Encoded], Counts]:
     """Encode rows; return the batches with at least one segment, and the counts of all rows."""
     counts = Counts()
     batches = []
     label = f"{reader.source.label}, a window of {counted(len(rows), 'document')}"
     for batch in encode_all(rows, encoder, 1, label):
-        reader.sign()
+        reader.record_progress()
         counts.add(batch.counts)
         if batch.counts.segments:
             batches.append(batch)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.data.batches.stateless_random import mix, stream_key
+from neobert.data.batches.stateless_random import mix_bits, stream_key
 from neobert.data.batches.targets import IGNORED, Targets
 from neobert.data.store.segment_store import Segments
 
@@ -81,26 +81,30 @@ def mask_tokens(
 
     `sample_ids` and `positions` are int64 [T]: the sample id of each token and its position in that sample.
     """
-    draws = _draws(stream_key(_MASK_STREAM, seed, epoch), sample_ids, positions)
+    draws = _token_random_words(stream_key(_MASK_STREAM, seed, epoch), sample_ids, positions)
     chosen = (draws >> _HALF) < np.uint64(round(rule.probability_in(epoch) * _TWO_32))
     targets = np.flatnonzero(chosen & rule.is_maskable[ids])
     labels = np.full_like(ids, IGNORED)
     labels[targets] = ids[targets]
     input_ids = ids.copy()
-    input_ids[targets] = _replacements(ids[targets], draws[targets], rule)
+    input_ids[targets] = _replacement_ids(ids[targets], draws[targets], rule)
     return input_ids, labels
 
 
-def _draws(key: int, sample_ids: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.uint64]:
+def _token_random_words(
+    key: int, sample_ids: NDArray[np.int64], positions: NDArray[np.int64]
+) -> NDArray[np.uint64]:
     # Sample and position share a word: 40 bits of samples and 24 of positions until two tokens share a draw.
     words = (sample_ids.astype(np.uint64) << np.uint64(24)) + positions.astype(np.uint64)
-    return mix(mix(words ^ np.uint64(key)) + np.uint64(key))
+    return mix_bits(mix_bits(words ^ np.uint64(key)) + np.uint64(key))
 
 
-def _replacements(ids: NDArray[np.int64], draws: NDArray[np.uint64], rule: MaskingRule) -> NDArray[np.int64]:
+def _replacement_ids(
+    ids: NDArray[np.int64], draws: NDArray[np.uint64], rule: MaskingRule
+) -> NDArray[np.int64]:
     if rule.mask_all:
         return np.full_like(ids, rule.mask_id)
-    fates = mix(draws ^ _SECOND_DRAW)
+    fates = mix_bits(draws ^ _SECOND_DRAW)
     picks = ((fates & _LOW) * np.uint64(len(rule.random_ids))) >> _HALF
     is_mask = (fates >> _HALF) < _SHARE_MASKED
     is_random = ~is_mask & ((fates >> _HALF) < _SHARE_MASKED_OR_RANDOM)

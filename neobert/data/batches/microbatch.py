@@ -39,12 +39,13 @@ class Microbatch:
         max_seqlen: upper bound of the segment lengths in tokens, the same for every microbatch.
         num_tokens: number of tokens without padding.
         num_targets: number of tokens or segments to predict; may be zero.
-        num_segments: number of documents, or pieces of split documents; after `in_pieces`, of its pieces.
+        num_segments: number of documents, or of pieces after `split_segments` or in split documents.
         sample_ids: int64, one for each segment as it was built, see `SegmentStore.gather`.
         groups: int64, the example of each segment, counted from 0 in the microbatch; -1 for padding. The
             texts of an example follow each other.
-        scores: score of each segment, float32, laid out like `groups`; NaN without one. None: none is read.
-        masked_ids: the tokens with masks, laid out like `input_ids`. None: the task masks no words besides.
+        scores: score of each segment, float32, laid out like `groups`; NaN for segments without
+            one. None: the task has no scores.
+        masked_ids: the tokens with masks, laid out like `input_ids`. None: the task has no masked words.
         masked_labels: targets of `masked_ids`, laid out like it; -100 elsewhere.
         cursor: position in the data after every rank has used its microbatch of this round.
         collate_ms: time to build this microbatch in milliseconds, pinning included.
@@ -79,20 +80,20 @@ class Microbatch:
         before = torch.cat([self.groups.new_tensor([-1]), self.groups[:-1]])
         return (self.groups >= 0) & (self.groups != before)
 
-    def with_every_example(self) -> Microbatch:
-        """Label the first segment of every example with 0, and no other one."""
+    def label_all_examples(self) -> Microbatch:
+        """Return a copy in which the first segment of every example has label 0, and others none."""
         is_first = self.starts_example
         return replace(self, labels=torch.where(is_first, 0, IGNORED), num_targets=int(is_first.sum()))
 
     def to(self, device: torch.device | str) -> Microbatch:
         """Copy the tensors to a device; from pinned memory, the host does not wait for the copy."""
-        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+        return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> Microbatch:
         """Copy the tensors to pinned memory."""
-        return self._map(lambda tensor: tensor.pin_memory())
+        return self._map_tensors(lambda tensor: tensor.pin_memory())
 
-    def in_pieces(self, length: int) -> Microbatch:
+    def split_segments(self, length: int) -> Microbatch:
         """Cut the segments of a packed microbatch into pieces of `length` tokens, isolated like segments.
 
         Tokens and labels stay; a piece's positions start at 0, and `sample_ids` still number documents.
@@ -115,7 +116,7 @@ class Microbatch:
         )
         return cut.pin_memory() if self.position_ids.is_pinned() else cut
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Microbatch:
+    def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> Microbatch:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         changed: dict[str, Any] = {n: change(t) for n, t in values.items() if isinstance(t, Tensor)}
         return replace(self, **changed)
@@ -145,9 +146,9 @@ class Assembler:
         `sample_offset`: see `SegmentStore.gather`. Raises DAT002 for a token id outside the vocabulary.
         """
         gathered = store.gather(examples, sample_offset)
-        self._check(gathered.ids)
+        self._check_token_ids(gathered.ids)
         targets = self.rule.targets(gathered, epoch=epoch, seed=self.seed)
-        layout = self._packed if self.shape.is_packed else self._padded
+        layout = self._packed_tensors if self.shape.is_packed else self._padded_tensors
         tensors = layout(targets, gathered.positions, gathered.lengths, self._token_values(targets, gathered))
         slots = self.shape.num_slots if self.shape.is_packed else len(tensors["input_ids"])
         scores = gathered.columns.get(SCORE.name)
@@ -157,12 +158,12 @@ class Assembler:
             num_targets=int(np.count_nonzero(is_target(targets.labels))),
             num_segments=len(gathered.lengths),
             sample_ids=torch.from_numpy(gathered.samples),
-            groups=_filled(gathered.groups, slots, -1),
-            scores=None if scores is None else _filled(scores, slots, float("nan")),
+            groups=_pad_to_size(gathered.groups, slots, -1),
+            scores=None if scores is None else _pad_to_size(scores, slots, float("nan")),
             cursor=cursor,
         )
 
-    def _check(self, ids: Ids) -> None:
+    def _check_token_ids(self, ids: Ids) -> None:
         limit = self.vocab_size
         if len(ids) and int(ids.max()) >= limit:
             raise ProjectError(
@@ -172,7 +173,7 @@ class Assembler:
             )
 
     def _token_values(self, targets: Targets, segments: Segments) -> Mapping[str, tuple[Ids, int]]:
-        """Return further token values, each with its padding value: types unless all are 0, and masks."""
+        """Return (values, padding value) of optional tensors: token types, masked ids and labels."""
         found = {}
         if self.types_pairs and SECOND.name in segments.columns:
             seconds = np.repeat(segments.columns[SECOND.name], segments.lengths)
@@ -182,8 +183,8 @@ class Assembler:
             found["masked_labels"] = targets.masked.labels, IGNORED
         return found
 
-    def _packed(
-        self, targets: Targets, positions: Ids, lengths: Ids, others: Mapping[str, tuple[Ids, int]]
+    def _packed_tensors(
+        self, targets: Targets, positions: Ids, lengths: Ids, extra_values: Mapping[str, tuple[Ids, int]]
     ) -> dict[str, Any]:
         input_ids = targets.input_ids
         total = self.shape.capacity
@@ -198,23 +199,23 @@ class Assembler:
         cu_seqlens = np.full(self.shape.num_slots + 1, total, dtype=np.int32)
         cu_seqlens[: len(ends)] = ends
         return {
-            "input_ids": _filled(input_ids, total, self.pad_id),
-            "labels": _filled(
+            "input_ids": _pad_to_size(input_ids, total, self.pad_id),
+            "labels": _pad_to_size(
                 targets.labels,
                 total if self.rule.labels_tokens else self.shape.num_slots,
-                filler_of(targets.labels),
+                ignored_label(targets.labels),
             ),
             "position_ids": torch.from_numpy(np.concatenate((positions, tail))),
             "cu_seqlens": torch.from_numpy(cu_seqlens),
             "attention_mask": None,
             "max_seqlen": self.shape.row_length,
-            **{name: _filled(values, total, filler) for name, (values, filler) in others.items()},
+            **{name: _pad_to_size(values, total, filler) for name, (values, filler) in extra_values.items()},
         }
 
-    def _padded(
-        self, targets: Targets, positions: Ids, lengths: Ids, others: Mapping[str, tuple[Ids, int]]
+    def _padded_tensors(
+        self, targets: Targets, positions: Ids, lengths: Ids, extra_values: Mapping[str, tuple[Ids, int]]
     ) -> dict[str, Any]:
-        width = self._width(lengths)
+        width = self._row_width(lengths)
         is_token = np.arange(width)[None, :] < lengths[:, None]
         if len(lengths) == 0:
             is_token = np.zeros((1, width), dtype=np.bool_)
@@ -226,25 +227,25 @@ class Assembler:
 
         return {
             "input_ids": rows(targets.input_ids, self.pad_id),
-            "labels": rows(targets.labels, filler_of(targets.labels))
+            "labels": rows(targets.labels, ignored_label(targets.labels))
             if self.rule.labels_tokens
-            else _filled(targets.labels, len(is_token), filler_of(targets.labels)),
+            else _pad_to_size(targets.labels, len(is_token), ignored_label(targets.labels)),
             "position_ids": rows(positions, 0),
             "cu_seqlens": None,
             # Without a segment there is one row of padding, and it must attend to something.
             "attention_mask": torch.from_numpy(is_token if len(lengths) else ~is_token),
             "max_seqlen": self.shape.row_length,
-            **{name: rows(values, filler) for name, (values, filler) in others.items()},
+            **{name: rows(values, filler) for name, (values, filler) in extra_values.items()},
         }
 
-    def _width(self, lengths: Ids) -> int:
+    def _row_width(self, lengths: Ids) -> int:
         """Return the row width: the maximum length, padded to `pad_to_multiple_of`, at most `row_length`."""
         longest = int(lengths.max(initial=1))
         multiple = self.pad_to_multiple_of or 1
         return max(longest, min(-(-longest // multiple) * multiple, self.shape.row_length))
 
 
-def filler_of(labels: NDArray[Any]) -> float:
+def ignored_label(labels: NDArray[Any]) -> float:
     """Return the label that the loss ignores: -100, or NaN for floats."""
     return IGNORED if labels.dtype == np.int64 else float("nan")
 
@@ -255,7 +256,7 @@ def is_target(labels: NDArray[Any]) -> NDArray[np.bool_]:
     return is_label
 
 
-def _filled(values: NDArray[Any], size: int, filler: float) -> Tensor:
+def _pad_to_size(values: NDArray[Any], size: int, filler: float) -> Tensor:
     whole = np.full(size, filler, dtype=values.dtype)
     whole[: len(values)] = values
     return torch.from_numpy(whole)

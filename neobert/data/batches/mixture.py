@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.data.batches.shape import BatchShape
-from neobert.data.batches.stateless_random import permuted, stream_key
+from neobert.data.batches.stateless_random import permutation_slice, stream_key
 from neobert.data.batches.windows import PACKERS, WINDOW_EXAMPLES, Cursor, Window, pack_window
 from neobert.data.store.segment_store import SAMPLE_SEGMENTS, LengthStatistics, SegmentStore
 
@@ -56,7 +56,7 @@ class MixedText:
     def __len__(self) -> int:
         return len(self.store)
 
-    def counting(self, start: Cursor) -> Cursor:
+    def with_token_counts(self, start: Cursor) -> Cursor:
         """Return the cursor, with a token count of 0 per corpus if the cursor is at the start of a run."""
         if (start.window, start.index) != (0, 0):
             return start
@@ -86,13 +86,15 @@ class MixedText:
     def draw(self, seed: int, tokens: int, window: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Draw about `tokens` tokens for a window; return shuffled examples [n] and the pass of each [n]."""
         parts = [
-            _sequence(corpus, stream_key(_CORPUS_STREAM, seed, number), *range_of(per_token * tokens, window))
+            _sequence_examples(
+                corpus, stream_key(_CORPUS_STREAM, seed, number), *window_range(per_token * tokens, window)
+            )
             for number, (corpus, per_token) in enumerate(
                 zip(self.corpora, self.examples_per_token(), strict=True)
             )
         ]
         examples, passes = (np.concatenate(each) for each in zip(*parts, strict=True))
-        order = permuted(stream_key(_MIX_STREAM, seed, window), 0, len(examples), len(examples))
+        order = permutation_slice(stream_key(_MIX_STREAM, seed, window), 0, len(examples), len(examples))
         return examples[order], passes[order]
 
     @cached_property
@@ -151,17 +153,17 @@ class MixedWindows:
             PACKERS[cursor.packer],
             self.seed,
             passes * self.text.store.num_segments,
-            cursor.at(cursor.epoch, cursor.window + 1),
+            cursor.at_window(cursor.epoch, cursor.window + 1),
         )
         return replace(window, corpus_stops=np.array([corpus.stop for corpus in self.text.corpora]))
 
 
-def range_of(examples_per_window: Fraction, window: int) -> tuple[int, int]:
+def window_range(examples_per_window: Fraction, window: int) -> tuple[int, int]:
     """Return the start and stop of a window in a corpus's sequence, exact for any window number."""
     return int(examples_per_window * window), int(examples_per_window * (window + 1))
 
 
-def _sequence(
+def _sequence_examples(
     corpus: CorpusSlice, key: int, start: int, stop: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the examples at `start` to `stop` of a corpus's endless sequence, and the pass of each."""
@@ -170,7 +172,7 @@ def _sequence(
     bounds = [(max(start - size * each, 0), min(stop - size * each, size)) for each in passes]
     none = np.empty(0, dtype=np.int64)
     places = [
-        permuted(stream_key(key, each), low, high, size)
+        permutation_slice(stream_key(key, each), low, high, size)
         for each, (low, high) in zip(passes, bounds, strict=True)
     ]
     numbers = [np.full(high - low, each, np.int64) for each, (low, high) in zip(passes, bounds, strict=True)]

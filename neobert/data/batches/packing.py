@@ -89,11 +89,11 @@ def pack(
     """
     sizes = np.ascontiguousarray(lengths, dtype=np.int64)
     limit = len(sizes) if max_segments is None else max_segments
-    _check(sizes, capacity, limit)
+    _check_lengths(sizes, capacity, limit)
     pending = np.arange(len(sizes), dtype=np.int64)
     if keep_order:
-        return _plan([_bins_in_order(pending, sizes, capacity, limit)], sizes, capacity)
-    return _plan(_pack_levels(pending, sizes, capacity, limit), sizes, capacity)
+        return _build_plan([_bins_in_order(pending, sizes, capacity, limit)], sizes, capacity)
+    return _build_plan(_pack_levels(pending, sizes, capacity, limit), sizes, capacity)
 
 
 def pack_evenly(lengths: NDArray[np.integer], capacity: int, max_segments: int | None = None) -> PackPlan:
@@ -121,7 +121,7 @@ def _pack_spread(
 ) -> PackPlan:
     num_bins = ceil(int(lengths.sum()) / (capacity * mean_fill))
     placed, bin_of, total = spread_decreasing(lengths, capacity, limit, num_bins, finishing_share)
-    return _plan([_grouped(placed, bin_of, total)], lengths, capacity)
+    return _build_plan([_group_by_bin(placed, bin_of, total)], lengths, capacity)
 
 
 def _pack_best_fit(lengths: Indices, capacity: int, limit: int) -> PackPlan:
@@ -131,16 +131,18 @@ def _pack_best_fit(lengths: Indices, capacity: int, limit: int) -> PackPlan:
     them, so that bins stay below the limit and there are short documents to fill the gaps.
     """
     whole = _best_fit(np.arange(len(lengths), dtype=np.int64), lengths, capacity, len(lengths))
-    is_dissolved = _dissolved(np.bincount(whole.bin_of, minlength=whole.num_bins), limit)
+    is_dissolved = _bins_to_repack(np.bincount(whole.bin_of, minlength=whole.num_bins), limit)
     is_loose = is_dissolved[whole.bin_of]
     numbers = np.cumsum(~is_dissolved) - 1
-    kept = _Bins(whole.documents[~is_loose], numbers[whole.bin_of[~is_loose]], int((~is_dissolved).sum()))
+    kept = _BinAssignment(
+        whole.documents[~is_loose], numbers[whole.bin_of[~is_loose]], int((~is_dissolved).sum())
+    )
     loose = np.sort(whole.documents[is_loose])
-    return _plan([kept, *_pack_levels(loose, lengths, capacity, limit)], lengths, capacity)
+    return _build_plan([kept, *_pack_levels(loose, lengths, capacity, limit)], lengths, capacity)
 
 
-def _dissolved(counts: Indices, limit: int) -> NDArray[np.bool_]:
-    """Return a mask of the bins to repack: those over the limit, and others to lower the mean per bin."""
+def _bins_to_repack(counts: Indices, limit: int) -> NDArray[np.bool_]:
+    """Return a mask of the bins to repack: bins over the limit, and others to lower the mean per bin."""
     is_chosen = counts > limit
     if not is_chosen.any():
         return is_chosen
@@ -154,7 +156,7 @@ def _dissolved(counts: Indices, limit: int) -> NDArray[np.bool_]:
     return is_chosen
 
 
-def _check(lengths: Indices, capacity: int, limit: int) -> None:
+def _check_lengths(lengths: Indices, capacity: int, limit: int) -> None:
     if len(lengths) and int(lengths.min()) < 1:
         raise ValueError("a document without tokens cannot be packed")
     if len(lengths) and int(lengths.max()) > capacity:
@@ -164,7 +166,7 @@ def _check(lengths: Indices, capacity: int, limit: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bins:
+class _BinAssignment:
     """Documents [n] sorted by bin: `bin_of` [n] never decreases."""
 
     documents: Indices
@@ -184,14 +186,14 @@ def _reserve_size(lengths: Indices, capacity: int) -> int:
     return max(1, min(len(lengths) // 4, int(RESERVE_FACTOR * gap_documents * num_bins)))
 
 
-def _bins_in_order(order: Indices, lengths: Indices, capacity: int, limit: int) -> _Bins:
+def _bins_in_order(order: Indices, lengths: Indices, capacity: int, limit: int) -> _BinAssignment:
     """Fill bins with documents in order; start a new bin when the next document does not fit."""
-    starts = _chain(np.concatenate(([0], np.cumsum(lengths[order]))), capacity, limit)
+    starts = _first_documents(np.concatenate(([0], np.cumsum(lengths[order]))), capacity, limit)
     counts = np.diff(np.append(starts, len(order)))
-    return _Bins(order, np.repeat(np.arange(len(starts)), counts), len(starts))
+    return _BinAssignment(order, np.repeat(np.arange(len(starts)), counts), len(starts))
 
 
-def _chain(ends: Indices, capacity: int, limit: int) -> Indices:
+def _first_documents(ends: Indices, capacity: int, limit: int) -> Indices:
     """Return the first document of each bin, given cumulative lengths [n + 1]; the only sequential step."""
     totals = ends.tolist()
     last = len(totals) - 1
@@ -204,7 +206,7 @@ def _chain(ends: Indices, capacity: int, limit: int) -> Indices:
     return np.array(starts, dtype=np.int64)
 
 
-def _pack_levels(pending: Indices, lengths: Indices, capacity: int, limit: int) -> list[_Bins]:
+def _pack_levels(pending: Indices, lengths: Indices, capacity: int, limit: int) -> list[_BinAssignment]:
     """Pack `pending` in order, then the rest of each reserve; pack the last `SMALL` documents by best fit."""
     parts = []
     while len(pending) > SMALL:
@@ -216,7 +218,7 @@ def _pack_levels(pending: Indices, lengths: Indices, capacity: int, limit: int) 
 
 def _pack_level(
     main: Indices, reserve: Indices, lengths: Indices, capacity: int, limit: int
-) -> tuple[_Bins, Indices]:
+) -> tuple[_BinAssignment, Indices]:
     """Pack `main` in order, fill the gaps from `reserve`; return the bins and the rest of the reserve."""
     bins = _bins_in_order(main, lengths, capacity, limit)
     gaps = capacity - np.bincount(bins.bin_of, lengths[main], minlength=bins.num_bins).astype(np.int64)
@@ -225,7 +227,7 @@ def _pack_level(
     fillers, homes = [bins.documents], [bins.bin_of]
     for _ in range(CLOSING_ROUNDS):
         candidates = np.flatnonzero((gaps > 0) & (room > 0))
-        home, taken = _close_once(candidates, gaps, lengths[left])
+        home, taken = _fill_gaps_once(candidates, gaps, lengths[left])
         if len(taken) == 0:
             break
         fillers.append(left[taken])
@@ -233,10 +235,10 @@ def _pack_level(
         gaps[home] -= lengths[left[taken]]
         room[home] -= 1
         left = np.delete(left, taken)
-    return _grouped(np.concatenate(fillers), np.concatenate(homes), bins.num_bins), np.sort(left)
+    return _group_by_bin(np.concatenate(fillers), np.concatenate(homes), bins.num_bins), np.sort(left)
 
 
-def _close_once(bins: Indices, gaps: Indices, lengths: Indices) -> tuple[Indices, Indices]:
+def _fill_gaps_once(bins: Indices, gaps: Indices, lengths: Indices) -> tuple[Indices, Indices]:
     """Assign at most one document to each bin: the longest unused one that fits its gap.
 
     Returns the bins and the position of each document in `lengths`, which is sorted in decreasing order. So
@@ -250,18 +252,18 @@ def _close_once(bins: Indices, gaps: Indices, lengths: Indices) -> tuple[Indices
     return bins[found], match[found]
 
 
-def _best_fit(order: Indices, lengths: Indices, capacity: int, limit: int) -> _Bins:
+def _best_fit(order: Indices, lengths: Indices, capacity: int, limit: int) -> _BinAssignment:
     """Pack the documents `order` by best fit, longest first."""
     placed, bin_of, num_bins = best_fit_decreasing(lengths[order], capacity, limit)
-    return _grouped(order[placed], bin_of, num_bins)
+    return _group_by_bin(order[placed], bin_of, num_bins)
 
 
-def _grouped(documents: Indices, bin_of: Indices, num_bins: int) -> _Bins:
+def _group_by_bin(documents: Indices, bin_of: Indices, num_bins: int) -> _BinAssignment:
     by_bin = np.argsort(bin_of, kind="stable")
-    return _Bins(documents[by_bin], bin_of[by_bin], num_bins)
+    return _BinAssignment(documents[by_bin], bin_of[by_bin], num_bins)
 
 
-def _plan(parts: list[_Bins], lengths: Indices, capacity: int) -> PackPlan:
+def _build_plan(parts: list[_BinAssignment], lengths: Indices, capacity: int) -> PackPlan:
     counts = [np.bincount(part.bin_of, minlength=part.num_bins) for part in parts]
     offsets = np.concatenate(([0], np.cumsum(np.concatenate(counts)))).astype(np.int64)
     documents = np.concatenate([part.documents for part in parts])

@@ -24,13 +24,13 @@ class WorkerThreads:
         self.count = count
         self._tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._threads = [
-            Thread(target=_work, args=(self._tasks,), name=f"{name}-{number}", daemon=True)
+            Thread(target=_run_tasks, args=(self._tasks,), name=f"{name}-{number}", daemon=True)
             for number in range(count)
         ]
         for thread in self._threads:
             thread.start()
         # Threads also end if their owner is garbage-collected without being closed.
-        self._end = finalize(self, _end, self._tasks, count)
+        self._end = finalize(self, _stop_threads, self._tasks, count)
 
     def submit(self, task: Callable[[], Result]) -> Future[Result]:
         """Queue a task; `result` of the returned future raises the task's exception."""
@@ -38,7 +38,7 @@ class WorkerThreads:
         if self._threads:
             self._tasks.put((future, task))
         else:
-            _run(future, task)
+            _run_task(future, task)
         return future
 
     def close(self) -> None:
@@ -52,17 +52,17 @@ class WorkerThreads:
             thread.join(JOIN_S)
 
 
-def _end(tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None], count: int) -> None:
+def _stop_threads(tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None], count: int) -> None:
     for _ in range(count):
         tasks.put(None)
 
 
-def _work(tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
+def _run_tasks(tasks: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
     while (item := tasks.get()) is not None:
-        _run(*item)
+        _run_task(*item)
 
 
-def _run(future: Future[Any], task: Callable[[], Any]) -> None:
+def _run_task(future: Future[Any], task: Callable[[], Any]) -> None:
     if not future.set_running_or_notify_cancel():
         return
     try:

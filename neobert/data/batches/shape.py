@@ -87,7 +87,7 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
     )
 
 
-def with_cuts(shape: Derived[BatchShape], length: int | None) -> Derived[BatchShape]:
+def with_slots_for_pieces(shape: Derived[BatchShape], length: int | None) -> Derived[BatchShape]:
     """Add slots for pieces of `length` tokens (None: no pieces) in all steps: the shape is static."""
     if length is None:
         return shape
@@ -117,8 +117,8 @@ def with_enough_slots(
     if is_enough(plan):
         return shape
     limits = range(first, int(np.diff(unlimited.offsets).max()) + SLOT_MULTIPLE, SLOT_MULTIPLE)
-    place = bisect_left(limits, True, key=lambda limit: is_enough(packer(lengths, capacity, limit)))
-    limit = limits[min(place, len(limits) - 1)]
+    index = bisect_left(limits, True, key=lambda limit: is_enough(packer(lengths, capacity, limit)))
+    limit = limits[min(index, len(limits) - 1)]
     return Derived(
         replace(shape.value, max_examples=limit),
         f"{limit} documents: a limit of {first} would fill only {plan.fill:.1%} of the microbatches' tokens; "

@@ -20,7 +20,7 @@ _SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
 _FEISTEL_ROUNDS = 6
 
 
-def mix(words: Words) -> Words:
+def mix_bits(words: Words) -> Words:
     """Hash 64-bit words [n]; flipping one input bit flips about half of the output bits."""
     words = (words ^ (words >> _SHIFT_1)) * _MULTIPLY_1
     words = (words ^ (words >> _SHIFT_2)) * _MULTIPLY_2
@@ -32,16 +32,16 @@ def stream_key(*parts: int) -> int:
     key = 0
     for part in parts:
         word = ((key + _GOLDEN) ^ (part * _ODD)) & _WORD
-        key = int(mix(np.array([word], dtype=np.uint64))[0])
+        key = int(mix_bits(np.array([word], dtype=np.uint64))[0])
     return key
 
 
-def hashed(key: int, counters: NDArray[np.integer]) -> Words:
+def random_words(key: int, counters: NDArray[np.integer]) -> Words:
     """Return the random words at the positions `counters` [n] of the stream `key`, uint64 [n]."""
-    return mix(counters.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key))
+    return mix_bits(counters.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key))
 
 
-def permuted(key: int, start: int, stop: int, size: int) -> NDArray[np.int64]:
+def permutation_slice(key: int, start: int, stop: int, size: int) -> NDArray[np.int64]:
     """Return the entries `start` to `stop` of a pseudo-random permutation of `range(size)`.
 
     Uses a Feistel network over the next even power of two, applied again until the result is in range. The
@@ -60,5 +60,5 @@ def _feistel(key: int, words: Words, half_bits: int) -> Words:
     shift, low = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
     left, right = words >> shift, words & low
     for turn in range(_FEISTEL_ROUNDS):
-        left, right = right, left ^ (hashed(stream_key(key, turn), right) & low)
+        left, right = right, left ^ (random_words(stream_key(key, turn), right) & low)
     return (left << shift) | right

@@ -31,10 +31,10 @@ from neobert.data.batches.windows import (
     StreamedWindows,
     Window,
     WindowSource,
-    microbatch_places,
+    microbatch_positions,
     training_shape,
 )
-from neobert.data.examples import examples_of
+from neobert.data.examples import load_examples
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.store.prepared_data import PreparedData, TrainingText
 from neobert.data.store.segment_store import SegmentStore
@@ -55,28 +55,30 @@ _POLL_S = 1.0
 EVALUATION_SEED = 0
 
 Result = TypeVar("Result")
-OnSign = Callable[[], None]
-Place = tuple[Window, int, Cursor]
+OnProgress = Callable[[], None]
+MicrobatchPosition = tuple[Window, int, Cursor]
 
 
-class _Stream:
+class _MicrobatchStream:
     """Microbatches of one rank, built ahead by threads and returned in order."""
 
     def __init__(
         self,
-        places: Callable[[WorkerThreads, Callable[[Future[Window]], Window]], Iterator[Place]],
+        positions: Callable[
+            [WorkerThreads, Callable[[Future[Window]], Window]], Iterator[MicrobatchPosition]
+        ],
         assembler: Assembler,
         ranks: tuple[int, int],
         dataset: DatasetConfig,
         reader: RetryingReader | None = None,
-        on_sign: OnSign = lambda: None,
+        on_progress: OnProgress = lambda: None,
     ) -> None:
         self._loader = WorkerThreads(min(1, dataset.num_workers), "neobert-window")
         self._builders = WorkerThreads(dataset.num_workers, "neobert-batch")
         self._depth = prefetch_depth(dataset)
-        self._reader, self._on_sign = reader, on_sign
+        self._reader, self._on_progress = reader, on_progress
         pin_on = torch.cuda.current_device() if torch.cuda.is_available() else None
-        self._tasks = _share(places(self._loader, self._wait), assembler, *ranks, pin_on)
+        self._tasks = _rank_tasks(positions(self._loader, self._wait_for_result), assembler, *ranks, pin_on)
         self._ready: deque[Future[Microbatch]] = deque()
         self._failure: BaseException | None = None
 
@@ -90,7 +92,7 @@ class _Stream:
             for task in islice(self._tasks, self._depth - len(self._ready)):
                 self._ready.append(self._builders.submit(task))
             if self._ready:
-                return self._wait(self._ready.popleft())
+                return self._wait_for_result(self._ready.popleft())
         except BaseException as error:
             self._failure = error
             self.close()
@@ -109,16 +111,16 @@ class _Stream:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _wait(self, future: Future[Result]) -> Result:
+    def _wait_for_result(self, future: Future[Result]) -> Result:
         """Wait for a result. Raises DAT010 after too long without progress, retry pauses excluded."""
         limit_s = SILENCE_LIMIT_S if self._reader is None else STREAM_SILENCE_LIMIT_S
-        last_sign_s = time.monotonic()
+        last_progress_s = time.monotonic()
         while not wait([future], _POLL_S).done:
             if self._reader is not None:
-                last_sign_s = max(last_sign_s, self._reader.last_sign_s)
-            silence_s = time.monotonic() - last_sign_s
+                last_progress_s = max(last_progress_s, self._reader.last_progress_s)
+            silence_s = time.monotonic() - last_progress_s
             if self._reader is not None and silence_s < _POLL_S:
-                self._on_sign()
+                self._on_progress()
             if silence_s > limit_s:
                 raise ProjectError(
                     "DAT010",
@@ -147,12 +149,12 @@ def describe_loader(dataset: DatasetConfig, *, is_stream: bool) -> str:
     return ", ".join(parts)
 
 
-class TrainStream(_Stream):
+class TrainStream(_MicrobatchStream):
     """Endless microbatches of one rank, starting at a cursor.
 
     Microbatch number i of the global order, counted from the cursor, goes to rank i % world_size. Close the
     stream, or use it as a context manager, to stop its threads. While the stream waits for streamed text, it
-    calls `on_sign` on progress.
+    calls `on_progress` on progress.
     """
 
     def __init__(
@@ -163,22 +165,22 @@ class TrainStream(_Stream):
         rank: int = 0,
         world_size: int = 1,
         cursor: Cursor | None = None,
-        on_sign: OnSign = lambda: None,
+        on_progress: OnProgress = lambda: None,
     ) -> None:
         text = prepared.text
         start = cursor or Cursor()
         if isinstance(text, MixedText):
-            start = text.counting(start)
+            start = text.with_token_counts(start)
         shape = training_shape(config, text, start.packer).value
         microbatches = num_processes(config) * config.trainer.gradient_accumulation_steps
-        source = _windows_of(text, shape, config.seed, microbatches)
+        source = _build_windows(text, shape, config.seed, microbatches)
         super().__init__(
-            partial(microbatch_places, source, start),
-            _assembler(config, tokenizer, shape, config.seed),
+            partial(microbatch_positions, source, start),
+            _build_assembler(config, tokenizer, shape, config.seed),
             (rank, world_size),
             config.dataset,
             text.reader if isinstance(text, DocumentStream) else None,
-            on_sign,
+            on_progress,
         )
 
 
@@ -220,20 +222,22 @@ class EvalStream:
         self._config, self._ranks = config, (rank, world_size)
         shape = batch_shape(config, config.trainer.per_device_eval_batch_size, prepared.eval.statistics).value
         self._windows = FixedWindows(prepared.eval, shape)
-        self._assembler = _assembler(config, tokenizer, shape, EVALUATION_SEED)
+        self._assembler = _build_assembler(config, tokenizer, shape, EVALUATION_SEED)
 
     def __iter__(self) -> Iterator[Microbatch]:
-        with _Stream(self._places, self._assembler, self._ranks, self._config.dataset) as stream:
+        with _MicrobatchStream(
+            self._microbatch_positions, self._assembler, self._ranks, self._config.dataset
+        ) as stream:
             yield from stream
 
-    def _places(
+    def _microbatch_positions(
         self, threads: WorkerThreads, wait_for: Callable[[Future[Window]], Window]
-    ) -> Iterator[Place]:
-        places = microbatch_places(self._windows, Cursor(EVALUATION_EPOCH), threads, wait_for)
-        return islice(places, self._config.trainer.eval_max_batches)
+    ) -> Iterator[MicrobatchPosition]:
+        positions = microbatch_positions(self._windows, Cursor(EVALUATION_EPOCH), threads, wait_for)
+        return islice(positions, self._config.trainer.eval_max_batches)
 
 
-def _windows_of(text: TrainingText, shape: BatchShape, seed: int, microbatches: int) -> WindowSource:
+def _build_windows(text: TrainingText, shape: BatchShape, seed: int, microbatches: int) -> WindowSource:
     if isinstance(text, DocumentStream):
         return StreamedWindows(text, shape, seed)
     if isinstance(text, SteppedText):
@@ -243,19 +247,23 @@ def _windows_of(text: TrainingText, shape: BatchShape, seed: int, microbatches: 
     return PreparedWindows(text, shape, seed)
 
 
-def _share(
-    places: Iterator[Place], assembler: Assembler, rank: int, world_size: int, pin_on: int | None
+def _rank_tasks(
+    positions: Iterator[MicrobatchPosition],
+    assembler: Assembler,
+    rank: int,
+    world_size: int,
+    pin_on: int | None,
 ) -> Iterator[Callable[[], Microbatch]]:
     """Yield, for each round of `world_size` microbatches, the task that builds the microbatch of `rank`."""
-    while group := list(islice(places, world_size)):
+    while group := list(islice(positions, world_size)):
         window, index, _ = group[min(rank, len(group) - 1)]
         members, offsets = window.members(index), window.offsets(index)
         if rank >= len(group):
             members, offsets = np.empty(0, dtype=np.int64), 0
-        yield partial(_build, assembler, window, members, offsets, group[-1][2], pin_on)
+        yield partial(_build_microbatch, assembler, window, members, offsets, group[-1][2], pin_on)
 
 
-def _build(
+def _build_microbatch(
     assembler: Assembler,
     window: Window,
     members: NDArray[np.int64],
@@ -272,8 +280,10 @@ def _build(
     return replace(built, collate_ms=(time.perf_counter() - started_s) * 1000)
 
 
-def _assembler(config: RunConfig, tokenizer: TokenizerBundle, shape: BatchShape, seed: int) -> Assembler:
-    rule = examples_of(config).target_rule(tokenizer)
+def _build_assembler(
+    config: RunConfig, tokenizer: TokenizerBundle, shape: BatchShape, seed: int
+) -> Assembler:
+    rule = load_examples(config).target_rule(tokenizer)
     multiple = config.datacollator.pad_to_multiple_of
     filler, types = tokenizer.filler_id, tokenizer.types_pairs
     return Assembler(shape, rule, seed, filler, tokenizer.vocab_size, multiple, types_pairs=types)

@@ -1,4 +1,4 @@
-"""Texts of a microbatch: digests, by which copies are found, and examples whose documents have scores."""
+"""Digests of a microbatch's texts, which identify copies, and selection of examples without scores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.batches.stateless_random import hashed, stream_key
+from neobert.data.batches.stateless_random import random_words, stream_key
 
 _TOKEN_STREAM = 0x746F6B656E
 
@@ -16,7 +16,7 @@ _TOKEN_STREAM = 0x746F6B656E
 def text_digests(batch: Microbatch) -> Tensor:
     """Return a digest of the tokens of each text, int64 [K]; texts of equal tokens have equal digests.
 
-    It is a sum modulo 2**64 of a hash of each token and its place: what the model reads, and nothing else.
+    The digest is the sum modulo 2**64 of a hash of each token and its position.
     """
     if batch.cu_seqlens is None:
         assert batch.attention_mask is not None
@@ -26,29 +26,29 @@ def text_digests(batch: Microbatch) -> Tensor:
         lengths = batch.cu_seqlens[: batch.num_segments + 1].diff().long()
         text = torch.arange(batch.num_segments).repeat_interleave(lengths)
         ids, places = batch.input_ids[: len(text)], batch.position_ids[: len(text)]
-    words = hashed(stream_key(_TOKEN_STREAM), (ids << 32 | places).numpy())
+    words = random_words(stream_key(_TOKEN_STREAM), (ids << 32 | places).numpy())
     digests = torch.zeros(len(batch.groups), dtype=torch.int64)
     return digests.index_add_(0, text, torch.from_numpy(words.view("int64")))
 
 
-def scores_of(batch: Microbatch) -> Tensor:
+def text_scores(batch: Microbatch) -> Tensor:
     """Return the score of each text, fp32 [texts]; NaN without one."""
     assert batch.scores is not None
     return batch.scores[: batch.num_segments]
 
 
-def without_scored(batch: Microbatch, *, keeps_taught: bool = False) -> Microbatch:
-    """Replace scored examples with padding; with `keeps_taught`, those with a teacher's scores stay."""
+def without_scored_examples(batch: Microbatch, *, keeps_taught: bool = False) -> Microbatch:
+    """Replace scored examples with padding; with `keeps_taught`, keep teacher-scored ones."""
     if batch.scores is None:
         return batch
-    first, scores = first_texts(batch), scores_of(batch)
+    first, scores = first_text_indices(batch), text_scores(batch)
     number = torch.bincount(first[~scores.isnan()], minlength=len(first))[first]
     groups = batch.groups.clone()
     groups[: len(first)][(number == 1) if keeps_taught else (number > 0)] = -1
     return replace(batch, groups=groups)
 
 
-def first_texts(batch: Microbatch) -> Tensor:
-    """Return the place of the first text of the example of each text, int64 [texts]."""
+def first_text_indices(batch: Microbatch) -> Tensor:
+    """Return, for each text, the index of the first text in its example, int64 [texts]."""
     groups = batch.groups[: batch.num_segments]
     return torch.searchsorted(groups, groups)

@@ -24,8 +24,8 @@ from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.masking import EVALUATION_EPOCH
 from neobert.data.batches.packing import Packer, PackPlan, pack, pack_evenly
 from neobert.data.batches.prefetch import WorkerThreads
-from neobert.data.batches.shape import BatchShape, batch_shape, with_cuts, with_enough_slots
-from neobert.data.batches.stateless_random import permuted, stream_key
+from neobert.data.batches.shape import BatchShape, batch_shape, with_enough_slots, with_slots_for_pieces
+from neobert.data.batches.stateless_random import permutation_slice, stream_key
 from neobert.data.store.segment_store import LengthStatistics, SegmentStore
 from neobert.errors import ProjectError
 from neobert.plan.derived import Derived
@@ -85,7 +85,7 @@ class Cursor:
         counted = data.get("corpus_tokens")
         return cls(**data | {"corpus_tokens": None if counted is None else tuple(counted)})
 
-    def at(self, epoch: int, window: int, stream: dict[str, Any] | None = None) -> Cursor:
+    def at_window(self, epoch: int, window: int, stream: dict[str, Any] | None = None) -> Cursor:
         """Return a cursor at the start of another window of the same run."""
         return Cursor(epoch, window, 0, stream, self.packer)
 
@@ -123,7 +123,7 @@ class Window:
             return self.sample_offset
         return self.sample_offset[self.plan.members(int(self.order[index]))]
 
-    def count(self, index: int, counted: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    def add_token_counts(self, index: int, counted: tuple[int, ...] | None) -> tuple[int, ...] | None:
         """Add the tokens of one microbatch to the counts per corpus; None stays None."""
         if self.corpus_stops is None or counted is None:
             return counted
@@ -150,7 +150,7 @@ def training_shape(config: RunConfig, text: MeasuredText, packer: int = NEWEST_P
     keeps_order = isinstance(text, DocumentStream) and text.keeps_order
     if not keeps_order and shape.value.is_packed:
         shape = with_enough_slots(shape, text.sample_lengths(), PACKERS[packer])
-    return with_cuts(shape, piece_length(config))
+    return with_slots_for_pieces(shape, piece_length(config))
 
 
 class WindowSource(Protocol):
@@ -174,9 +174,13 @@ class PreparedWindows:
         total = len(self.store)
         num_windows = -(-total // self.window_examples)
         start, stop = (total * (cursor.window + step) // num_windows for step in (0, 1))
-        examples = permuted(stream_key(_ORDER_STREAM, self.seed, cursor.epoch), start, stop, total)
+        examples = permutation_slice(stream_key(_ORDER_STREAM, self.seed, cursor.epoch), start, stop, total)
         is_last = cursor.window + 1 == num_windows
-        after = cursor.at(cursor.epoch + 1, 0) if is_last else cursor.at(cursor.epoch, cursor.window + 1)
+        after = (
+            cursor.at_window(cursor.epoch + 1, 0)
+            if is_last
+            else cursor.at_window(cursor.epoch, cursor.window + 1)
+        )
         packer = PACKERS[cursor.packer]
         first = replace(cursor, index=0)
         return pack_window(first, self.store, examples, self.shape, packer, self.seed, 0, after)
@@ -202,12 +206,12 @@ class StreamedWindows:
                 "DAT004", "has no document with text", "check dataset.text_column", self.stream.label
             )
         if read is None:
-            return self.load(cursor.at(cursor.epoch + 1, 0))
+            return self.load(cursor.at_window(cursor.epoch + 1, 0))
         places = np.arange(len(read.store), dtype=np.int64)
         packer: Packer = partial(pack, keep_order=True)
         if not self.stream.keeps_order:
             key = stream_key(_ORDER_STREAM, self.seed, cursor.epoch, cursor.window)
-            places = permuted(key, 0, len(places), len(places))
+            places = permutation_slice(key, 0, len(places), len(places))
             packer = PACKERS[cursor.packer]
         following = {"state": read.next_state, "segment": read.next_segment}
         return pack_window(
@@ -218,7 +222,7 @@ class StreamedWindows:
             packer,
             None if self.stream.keeps_order else self.seed,
             position["segment"],
-            cursor.at(cursor.epoch, cursor.window + 1, following),
+            cursor.at_window(cursor.epoch, cursor.window + 1, following),
         )
 
 
@@ -252,22 +256,26 @@ def pack_window(
 ) -> Window:
     """Pack examples into microbatches and shuffle these by `seed`; None keeps the packing order."""
     is_sorted = seed is not None and start.packer >= FIRST_WITH_SIMILAR_ROWS
-    plan = plan_of(store.lengths(examples), shape, packer, is_sorted=is_sorted)
+    plan = plan_microbatches(store.lengths(examples), shape, packer, is_sorted=is_sorted)
     order = np.arange(plan.num_bins, dtype=np.int64)
     if seed is not None:
         # The packer puts leftovers into the last bins.
-        order = permuted(stream_key(_BIN_STREAM, seed, start.epoch, start.window), 0, len(order), len(order))
+        order = permutation_slice(
+            stream_key(_BIN_STREAM, seed, start.epoch, start.window), 0, len(order), len(order)
+        )
     return Window(start, store, examples, plan, order, sample_offset, after)
 
 
-def plan_of(lengths: NDArray[np.int64], shape: BatchShape, packer: Packer, *, is_sorted: bool) -> PackPlan:
+def plan_microbatches(
+    lengths: NDArray[np.int64], shape: BatchShape, packer: Packer, *, is_sorted: bool
+) -> PackPlan:
     """Assign examples of `lengths` [n] tokens to microbatches, packed or of padded rows."""
     if shape.is_packed:
         return packer(lengths, shape.capacity, shape.max_examples)
-    return _rows(lengths, shape, is_sorted=is_sorted)
+    return _plan_rows(lengths, shape, is_sorted=is_sorted)
 
 
-def _rows(lengths: NDArray[np.int64], shape: BatchShape, *, is_sorted: bool) -> PackPlan:
+def _plan_rows(lengths: NDArray[np.int64], shape: BatchShape, *, is_sorted: bool) -> PackPlan:
     """Return microbatches of padded rows; sorted, their rows have similar lengths and little padding."""
     places = np.arange(len(lengths), dtype=np.int64)
     offsets = np.append(places[:: shape.max_examples], len(lengths)).astype(np.int64)
@@ -277,7 +285,7 @@ def _rows(lengths: NDArray[np.int64], shape: BatchShape, *, is_sorted: bool) -> 
     return PackPlan(places, offsets, shape.capacity, 0)
 
 
-def microbatch_places(
+def microbatch_positions(
     source: WindowSource,
     cursor: Cursor,
     threads: WorkerThreads,
@@ -294,7 +302,7 @@ def microbatch_places(
         window = wait(ahead or threads.submit(partial(source.load, upcoming)))
         upcoming = window.after
         ahead = threads.submit(partial(source.load, upcoming)) if upcoming and threads.count else None
-        for place in range(index, len(window)):
-            counted = window.count(place, counted)
-            yield window, place, replace(window.start, index=place + 1, corpus_tokens=counted)
+        for number in range(index, len(window)):
+            counted = window.add_token_counts(number, counted)
+            yield window, number, replace(window.start, index=number + 1, corpus_tokens=counted)
         index = max(0, index - len(window))  # a cursor may be after the last microbatch of its window

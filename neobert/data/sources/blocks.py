@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 
 from neobert.config.text_formats import PARQUET
-from neobert.data.sources.parts import ConcatenatedSource, HashShare, Part
+from neobert.data.sources.parts import ConcatenatedSource, HashShare, SlicedSource
 from neobert.data.sources.readers import FileSource, IndexedSource, TextSource
 from neobert.data.sources.splits import SplitSlice
 from neobert.data.sources.text_files import read_rows, row_groups
@@ -35,30 +35,30 @@ class Block:
     corpus: int = 0
 
 
-def blocks_of(source: TextSource) -> list[Block]:
+def split_into_blocks(source: TextSource) -> list[Block]:
     """Return the blocks of a source in its order; together they hold each document once."""
     if isinstance(source, ConcatenatedSource):
         return [
             replace(block, key=f"{corpus}: {block.key}", corpus=corpus)
             for corpus, each in enumerate(source.parts)
-            for block in blocks_of(each)
+            for block in split_into_blocks(each)
         ]
     if isinstance(source, HashShare):
         share = source.share if source.is_evaluation else 1 - source.share
         return [
             replace(block, size=block.size * share, source=replace(source, source=block.source))
-            for block in blocks_of(source.source)
+            for block in split_into_blocks(source.source)
         ]
-    if isinstance(source, Part):
-        return list(_sliced(source))
+    if isinstance(source, SlicedSource):
+        return list(_slice_blocks(source))
     if isinstance(source, FileSource):
-        return [block for place in range(len(source.files)) for block in _of_file(source, place)]
+        return [block for index in range(len(source.files)) for block in _file_blocks(source, index)]
     assert isinstance(source, IndexedSource)
-    return list(_of_rows(source))
+    return list(_row_blocks(source))
 
 
-def _of_file(source: FileSource, place: int) -> Iterator[Block]:
-    path, name = source.files[place], source.names[place]
+def _file_blocks(source: FileSource, index: int) -> Iterator[Block]:
+    path, name = source.files[index], source.names[index]
     alone = replace(source, label=str(path), files=(path,), names=(name,), known_count=None)
     groups = row_groups(path) if path.suffix.lower() == PARQUET else []
     if len(groups) < 2:
@@ -74,27 +74,27 @@ def _of_file(source: FileSource, place: int) -> Iterator[Block]:
         yield Block(f"{name}, row group {number}", group.size, part)
 
 
-def _of_rows(source: IndexedSource) -> Iterator[Block]:
+def _row_blocks(source: IndexedSource) -> Iterator[Block]:
     total = source.size()
     rows = max(MIN_INDEXED_ROWS, -(-total // MAX_INDEXED_BLOCKS))
     for start in range(0, total, rows):
         stop = min(start + rows, total)
         key = f"rows {start} to {stop}"
-        yield Block(key, (stop - start) * ROW_BYTES, Part(source, _slice(start, stop)))
+        yield Block(key, (stop - start) * ROW_BYTES, SlicedSource(source, _build_slice(start, stop)))
 
 
-def _slice(start: int, stop: int | None) -> SplitSlice:
+def _build_slice(start: int, stop: int | None) -> SplitSlice:
     return SplitSlice("", (start, False) if start else None, None if stop is None else (stop, False))
 
 
-def _sliced(part: Part) -> Iterator[Block]:
+def _slice_blocks(part: SlicedSource) -> Iterator[Block]:
     """Yield the blocks of a slice. Documents are counted only up to its last bound."""
     last_bound, passed = max(part.start, part.stop or 0), 0
-    for block in blocks_of(part.source):
+    for block in split_into_blocks(part.source):
         left = last_bound - passed
         if left <= 0 and part.stop is not None:
             return
-        held = _count(block.source, left) if left > 0 else 0
+        held = _count_documents(block.source, left) if left > 0 else 0
         start = max(0, part.start - passed) if left > 0 else 0
         ends_inside = part.stop is not None and held == left
         passed += held
@@ -104,20 +104,20 @@ def _sliced(part: Part) -> Iterator[Block]:
         if start == 0 and stop is None:
             yield block
         else:
-            cut = Part(block.source, _slice(start, stop))
+            cut = SlicedSource(block.source, _build_slice(start, stop))
             yield replace(block, source=cut, size=0 if ends_inside else block.size)
 
 
-def _count(source: TextSource, most: int) -> int:
-    """Count documents, up to `most`."""
+def _count_documents(source: TextSource, max_documents: int) -> int:
+    """Count documents, up to `max_documents`."""
     if isinstance(source, FileSource) and source.known_count is not None:
-        return min(most, source.known_count)
-    if isinstance(source, Part) and isinstance(source.source, IndexedSource):
-        return min(most, source.count() or 0)
-    return sum(1 for _ in islice(source.open(), most))
+        return min(max_documents, source.known_count)
+    if isinstance(source, SlicedSource) and isinstance(source.source, IndexedSource):
+        return min(max_documents, source.count() or 0)
+    return sum(1 for _ in islice(source.open(), max_documents))
 
 
-def assign(sizes: Sequence[float], num_parts: int) -> list[int]:
+def assign_parts(sizes: Sequence[float], num_parts: int) -> list[int]:
     """Return the part of each block, from 0: the largest block first, each to the smallest part so far."""
     parts = [(0.0, 0, number) for number in range(num_parts)]
     assigned = [0] * len(sizes)

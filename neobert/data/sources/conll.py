@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, whole_lines
-from neobert.data.sources.unreadable import unreadable
+from neobert.data.sources.unreadable import unreadable_error
 from neobert.plurals import counted
 
 WORDS, LABELS = "tokens", "tags"
@@ -31,13 +31,13 @@ def conll_rows(
     text that is too long.
     """
     lines: list[list[str]] = []
-    place, size = str(path), 0
+    location, size = str(path), 0
     width = None if names is None else len(names)
     for number, line in whole_lines(pieces, path):
         line = line.rstrip("\r\n")
         if not line.strip(" \t") or _SPACE.split(line, 1)[0] == DOCUMENT_START:
             if lines:
-                yield place, _columns(lines, names, place)
+                yield location, _columns_by_name(lines, names, location)
             lines, size = [], 0
             continue
         fields = line.split("\t") if "\t" in line else _SPACE.split(line.strip(" "))
@@ -46,24 +46,30 @@ def conll_rows(
             # The first line of the file sets the number of columns: a comment there fails the next line.
             follows_comment = bool(lines) and all(each[0].startswith("#") for each in lines)
             if line.startswith("#") or follows_comment:
-                at = place if follows_comment else f"{path}:{number}"
-                raise unreadable(at, "is a comment, not a word with its label", _COMMENTS)
+                at = location if follows_comment else f"{path}:{number}"
+                raise unreadable_error(at, "is a comment, not a word with its label", _COMMENTS)
             of_file = f"{width} expected" if width > 1 else "a word and its label expected"
-            raise unreadable(f"{path}:{number}", f"has {counted(len(fields), 'column')} ({of_file})", _HINT)
+            raise unreadable_error(
+                f"{path}:{number}", f"has {counted(len(fields), 'column')} ({of_file})", _HINT
+            )
         size += len(line)
         if size > MAX_LINE_CHARACTERS:
             message = f"the text is longer than {MAX_LINE_CHARACTERS:,} characters"
-            raise unreadable(place, message, "separate texts by blank lines")
-        place = place if lines else f"{path}:{number}"
+            raise unreadable_error(location, message, "separate texts by blank lines")
+        location = location if lines else f"{path}:{number}"
         lines.append(fields)
     if lines:
-        yield place, _columns(lines, names, place)
+        yield location, _columns_by_name(lines, names, location)
 
 
-def _columns(lines: list[list[str]], names: Sequence[str] | None, place: str) -> dict[str, list[str]]:
+def _columns_by_name(
+    lines: list[list[str]], names: Sequence[str] | None, location: str
+) -> dict[str, list[str]]:
     if names is not None:
         return {name: [fields[at] for fields in lines] for at, name in enumerate(names)}
     words = [fields[0] for fields in lines]
     if len(words) > 2 < len(lines[0]) and words == [str(number) for number in range(1, len(words) + 1)]:
-        raise unreadable(place, "has the numbers of words in its first column (CoNLL-U, GermEval)", _NUMBERED)
+        raise unreadable_error(
+            location, "has the numbers of words in its first column (CoNLL-U, GermEval)", _NUMBERED
+        )
     return {WORDS: words, LABELS: [fields[-1] for fields in lines]}

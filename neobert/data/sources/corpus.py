@@ -21,11 +21,11 @@ from neobert.config.corpora import (
 )
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs, small_talk
-from neobert.data.sources.file_digests import DescribeFile, described_by_ends
-from neobert.data.sources.file_listing import is_saved_dataset, places_of
+from neobert.data.sources.file_digests import DescribeFile, describe_by_ends
+from neobert.data.sources.file_listing import is_saved_dataset, resolve_paths
 from neobert.data.sources.file_selection import TextFile, select_files
 from neobert.data.sources.hub import hub_splits, saved_splits
-from neobert.data.sources.parts import ConcatenatedSource, HashShare, Part, parts_of
+from neobert.data.sources.parts import ConcatenatedSource, HashShare, SlicedSource, component_sources
 from neobert.data.sources.prepared import joined_folder, prepared_splits
 from neobert.data.sources.readers import FileSource, IndexedSource, TextSource
 from neobert.data.sources.retries import RetryingReader
@@ -34,10 +34,10 @@ from neobert.data.sources.splits import (
     EVALUATION_KEY,
     TRAIN_KEY,
     SplitSlice,
-    all_but_head,
-    head,
+    head_slice,
     refuse_overlap,
-    splits_read,
+    slice_without_head,
+    splits_to_read,
 )
 from neobert.data.sources.token_shards import TokenText
 from neobert.errors import ProjectError
@@ -88,7 +88,7 @@ class Corpus:
 def open_corpus(
     config: DatasetConfig,
     rows: RowFormat | None = None,
-    describe: DescribeFile = described_by_ends,
+    describe: DescribeFile = describe_by_ends,
     plugged: Splits | None = None,
 ) -> Corpus:
     """Open the data that a config names.
@@ -108,34 +108,35 @@ def open_corpus(
     if config.mixture:
         return _open_mixture(config, rows or text_rows(config), describe)
     if (folder := joined_folder(config)) is not None:
-        _check_one_place(config)
+        _check_one_data_source(config)
         prepared = prepared_splits(folder, rows or text_rows(config), config)
         return Corpus(prepared["train"], prepared.get("eval"), config)
-    splits = plugged or _splits(config, rows or text_rows(config), describe)
-    wanted, wanted_evaluation = splits_read(config, splits)
-    train = _documents(splits, wanted, config, TRAIN_KEY)
+    splits = plugged or _open_splits(config, rows or text_rows(config), describe)
+    wanted, wanted_evaluation = splits_to_read(config, splits)
+    train = _open_slice(splits, wanted, config, TRAIN_KEY)
     if wanted_evaluation is None:
-        return Corpus(*_carved(train, config), config)
-    evaluation = _documents(splits, wanted_evaluation, config, EVALUATION_KEY)
+        return Corpus(*_split_off_evaluation(train, config), config)
+    evaluation = _open_slice(splits, wanted_evaluation, config, EVALUATION_KEY)
     if wanted.name == wanted_evaluation.name:
         first, second = (
-            (each.start, each.stop) if isinstance(each, Part) else (0, None) for each in (train, evaluation)
+            (each.start, each.stop) if isinstance(each, SlicedSource) else (0, None)
+            for each in (train, evaluation)
         )
         refuse_overlap(first, second, f"{evaluation.label} and {train.label}")
     if config.eval_samples is not None:
-        evaluation = Part(evaluation, head(config.eval_samples))
+        evaluation = SlicedSource(evaluation, head_slice(config.eval_samples))
     return Corpus(train, evaluation, config)
 
 
 def with_evaluation_table(corpus: Corpus, path: str, rows: RowFormat, describe: DescribeFile) -> Corpus:
     """Put a table before the evaluation documents, because `trainer.eval_max_batches` may drop the last ones.
 
-    Raises DAT001 for a path that is not that of one table.
+    Raises DAT001 unless the path is one table.
     """
     if not Path(os.path.expanduser(path)).is_file():
         raise ProjectError("DAT001", "is not a file", "correct the path", path)
     (table,) = (open_table() for open_table in _local_splits([path], rows, describe).values())
-    others = () if corpus.evaluation is None else parts_of(corpus.evaluation)
+    others = () if corpus.evaluation is None else component_sources(corpus.evaluation)
     return replace(corpus, evaluation=ConcatenatedSource((table, *others)))
 
 
@@ -157,8 +158,8 @@ def _open_mixture(config: DatasetConfig, rows: RowFormat, describe: DescribeFile
     return Corpus(train, ConcatenatedSource(evaluations) if evaluations else None, config)
 
 
-def _splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> Splits:
-    _check_one_place(config)
+def _open_splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> Splits:
+    _check_one_data_source(config)
     if config.path is not None:
         if not config.path:
             hint = "set dataset.path to a file or folder; a shell variable in dataset.path may be unset"
@@ -170,7 +171,7 @@ def _splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> S
         return _local_splits(paths, rows, describe)
     assert config.name is not None
     if config.name.startswith(BUILTIN):
-        return {"train": lambda: _builtin(str(config.name), rows)}
+        return {"train": lambda: _builtin_source(str(config.name), rows)}
     if config.name in BUILDER_NAMES:
         raise ProjectError("DAT013", describe_builder(config.name), USE_PATH, "dataset.name")
     return hub_splits(config, rows)
@@ -184,7 +185,7 @@ def _warn_once(message: str) -> None:
 
 def _local_splits(paths: Sequence[str], rows: RowFormat, describe: DescribeFile) -> Splits:
     """Return a function that opens each split of files and folders, by split name."""
-    places = places_of(paths)
+    places = resolve_paths(paths)
     selection = select_files(places, rows)
     for each in selection.left_out.values():
         if each.reason:
@@ -196,7 +197,7 @@ def _local_splits(paths: Sequence[str], rows: RowFormat, describe: DescribeFile)
     members: dict[str, list[TextFile]] = {}
     for file in selection.files:
         members.setdefault(file.split, []).append(file)
-    not_read = f"; not read: {others}" if (others := selection.left_out_text()) else ""
+    not_read = f"; not read: {others}" if (others := selection.describe_skipped_files()) else ""
     return {
         name: partial(
             FileSource,
@@ -210,7 +211,7 @@ def _local_splits(paths: Sequence[str], rows: RowFormat, describe: DescribeFile)
     }
 
 
-def _check_one_place(config: DatasetConfig) -> None:
+def _check_one_data_source(config: DatasetConfig) -> None:
     """Raise DAT013 unless exactly one of dataset.path and dataset.name is set."""
     if config.path is None and config.name is None:
         hint = f"set dataset.path or dataset.name; dataset.name {python_docs.NAME} needs no file"
@@ -224,8 +225,8 @@ def _check_one_place(config: DatasetConfig) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Builtin:
-    """Text that needs no file: its columns, and functions of its rows, its label and its identity."""
+class _BuiltinText:
+    """Built-in text: its columns, and functions that return its rows, label and identity."""
 
     columns: tuple[str, ...]
     documents: Callable[[], Sequence[tuple[Any, ...]]]
@@ -234,28 +235,28 @@ class _Builtin:
 
 
 _BUILTINS = {
-    python_docs.NAME: _Builtin(
+    python_docs.NAME: _BuiltinText(
         python_docs.COLUMNS,
         python_docs.python_docs,
         python_docs.python_docs_label,
         lambda: [python_docs.python_docs_label(), python_docs.interpreter_build()],
     ),
-    small_talk.NAME: _Builtin(
+    small_talk.NAME: _BuiltinText(
         small_talk.COLUMNS,
         small_talk.small_talk,
         lambda: small_talk.LABEL,
         lambda: [small_talk.NAME, small_talk.VERSION],
     ),
-    small_talk.PAIRS_NAME: _Builtin(
+    small_talk.PAIRS_NAME: _BuiltinText(
         small_talk.PAIRS_COLUMNS,
-        small_talk.pairs,
+        small_talk.question_answer_pairs,
         lambda: f"{small_talk.PAIRS_NAME} (149 questions with answers)",
         lambda: [small_talk.PAIRS_NAME, small_talk.VERSION],
     ),
 }
 
 
-def _builtin(name: str, rows: RowFormat) -> TextSource:
+def _builtin_source(name: str, rows: RowFormat) -> TextSource:
     if name not in _BUILTINS:
         hint = f"use {' or '.join(_BUILTINS)}"
         raise ProjectError("DAT001", f"unknown corpus {name!r}", hint, "dataset.name")
@@ -270,7 +271,7 @@ def _builtin(name: str, rows: RowFormat) -> TextSource:
     return IndexedSource(text.label(), fetch, lambda: len(documents()), text.identity, rows)
 
 
-def _documents(splits: Splits, wanted: SplitSlice, config: DatasetConfig, key: str) -> TextSource:
+def _open_slice(splits: Splits, wanted: SplitSlice, config: DatasetConfig, key: str) -> TextSource:
     source = splits[wanted.name]()
     if wanted.is_whole:
         return source
@@ -281,12 +282,14 @@ def _documents(splits: Splits, wanted: SplitSlice, config: DatasetConfig, key: s
             "use document numbers, such as train[:10000], or set dataset.streaming to false",
             key,
         )
-    return Part(source, wanted)
+    return SlicedSource(source, wanted)
 
 
-def _carved(train: TextSource, config: DatasetConfig) -> tuple[TextSource, TextSource | None]:
+def _split_off_evaluation(train: TextSource, config: DatasetConfig) -> tuple[TextSource, TextSource | None]:
     if config.eval_samples is not None:
-        return Part(train, all_but_head(config.eval_samples)), Part(train, head(config.eval_samples))
+        return SlicedSource(train, slice_without_head(config.eval_samples)), SlicedSource(
+            train, head_slice(config.eval_samples)
+        )
     if config.validation_split is not None:
         share = config.validation_split
         return HashShare(train, share, is_evaluation=False), HashShare(train, share, is_evaluation=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.atomic_write import write_atomically
-from neobert.data.sources.unreadable import unopened
+from neobert.data.sources.unreadable import unopened_error
 
 DescribeFile = Callable[[Path], list[Any]]
 FOLDER = ".digests"
@@ -24,26 +24,26 @@ _END_BYTES, _SHORT_END_BYTES = 2**16, 2**12
 log = logging.getLogger(__name__)
 
 
-def described_by_ends(path: Path) -> list[Any]:
+def describe_by_ends(path: Path) -> list[Any]:
     """Return size, modification time and a hash of the first and last 64 KiB, for text that is streamed."""
     state = path.stat()
-    return [state.st_size, state.st_mtime_ns, digest_of_ends(path)]
+    return [state.st_size, state.st_mtime_ns, hash_ends(path)]
 
 
-def size_and_ends(path: Path) -> list[Any]:
+def size_and_end_digest(path: Path) -> list[Any]:
     """Return size and a hash of the first and last 4 KiB, for text that a process reads only in part."""
-    return [path.stat().st_size, digest_of_ends(path, _SHORT_END_BYTES)]
+    return [path.stat().st_size, hash_ends(path, _SHORT_END_BYTES)]
 
 
-def digest_of_ends(path: Path, num_bytes: int = _END_BYTES) -> str:
+def hash_ends(path: Path, num_bytes: int = _END_BYTES) -> str:
     """Hash the first and the last `num_bytes` of a file. Raises DAT001 if it cannot be read."""
     try:
         with path.open("rb") as file:
             head = file.read(num_bytes)
             file.seek(max(len(head), os.fstat(file.fileno()).st_size - num_bytes))
-            return _blake(head + file.read()).hexdigest()
+            return _new_blake2b(head + file.read()).hexdigest()
     except OSError as error:
-        raise unopened(path, error) from error
+        raise unopened_error(path, error) from error
 
 
 class FileDigests:
@@ -54,52 +54,52 @@ class FileDigests:
     file is read once more and has the same digest.
 
     Args:
-        new_digest: algorithm; each has a folder of its own.
+        new_digest: hash constructor; use a separate folder for each algorithm.
     """
 
     def __init__(self, folder: Path, new_digest: Callable[[], Any] | None = None) -> None:
-        self._folder, self._new_digest = folder, new_digest or _blake
+        self._folder, self._new_digest = folder, new_digest or _new_blake2b
 
     def describe(self, path: Path) -> list[Any]:
         """Return [size in bytes, digest] of a file. Raises DAT001 if the file cannot be read."""
         try:
-            state = _state_of(path)
-            digest = self._remembered(path, state) or self._read(path, state)
+            state = _file_state(path)
+            digest = self._cached_digest(path, state) or self._compute_digest(path, state)
         except OSError as error:
-            raise unopened(path, error) from error
+            raise unopened_error(path, error) from error
         return [state[0], digest]
 
-    def _remembered(self, path: Path, state: list[int]) -> str | None:
+    def _cached_digest(self, path: Path, state: list[int]) -> str | None:
         try:
-            kept = json.loads(self._entry(path).read_text(encoding="ascii"))
+            kept = json.loads(self._entry_path(path).read_text(encoding="ascii"))
             return str(kept["digest"]) if kept["state"] == state else None
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def _read(self, path: Path, state: list[int]) -> str:
+    def _compute_digest(self, path: Path, state: list[int]) -> str:
         if state[0] >= _WORTH_A_LINE_BYTES:
             log.info("computing the digest of %s: %.1f GiB", path, state[0] / 2**30)
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, self._new_digest).hexdigest()
         is_settled = time.time() - max(os.stat(path).st_ctime, os.stat(path).st_mtime) > SETTLED_S
-        if is_settled and _state_of(path) == state:
-            self._remember(path, {"state": state, "digest": digest})
+        if is_settled and _file_state(path) == state:
+            self._cache_digest(path, {"state": state, "digest": digest})
         return digest
 
-    def _remember(self, path: Path, entry: dict[str, Any]) -> None:
+    def _cache_digest(self, path: Path, entry: dict[str, Any]) -> None:
         """Cache a digest; after a write error, the file is read again next time."""
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._entry(path), json.dumps(entry).encode("ascii"))
+            write_atomically(self._entry_path(path), json.dumps(entry).encode("ascii"))
 
-    def _entry(self, path: Path) -> Path:
-        return self._folder / f"{_blake(os.fsencode(os.path.realpath(path))).hexdigest()}.json"
+    def _entry_path(self, path: Path) -> Path:
+        return self._folder / f"{_new_blake2b(os.fsencode(os.path.realpath(path))).hexdigest()}.json"
 
 
-def _state_of(path: Path) -> list[int]:
+def _file_state(path: Path) -> list[int]:
     state = path.stat()
     return [state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
 
 
-def _blake(data: bytes = b"") -> hashlib.blake2b:
+def _new_blake2b(data: bytes = b"") -> hashlib.blake2b:
     return hashlib.blake2b(data, digest_size=16)

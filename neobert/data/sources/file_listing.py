@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from neobert.config.text_formats import COMPRESSIONS, PARQUET
-from neobert.data.sources.unreadable import unreadable
+from neobert.data.sources.unreadable import unreadable_error
 from neobert.runfiles.prepared_parts import is_joined
 from neobert.runfiles.run_dir import MANIFEST, RESOLVED
 
@@ -26,7 +26,7 @@ EMPTY = "empty"
 _SPECIAL = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFBLK: "device", stat.S_IFCHR: "device"}
 
 
-class Place(NamedTuple):
+class InputPath(NamedTuple):
     """A file or folder to read.
 
     Attributes:
@@ -40,7 +40,7 @@ class Place(NamedTuple):
     is_named: bool = True
 
 
-def places_of(paths: Sequence[str]) -> tuple[Place, ...]:
+def resolve_paths(paths: Sequence[str]) -> tuple[InputPath, ...]:
     """Resolve paths and patterns. An existing path is never a pattern, so `a[1].txt` can be read.
 
     The files of a single folder are named below that folder. With several paths, each name starts with the
@@ -51,21 +51,21 @@ def places_of(paths: Sequence[str]) -> tuple[Place, ...]:
     given = [Path(os.path.expanduser(path)) for path in paths]
     if len(given) == 1 and given[0].exists():
         (path,) = given
-        return (Place(path, path if path.is_dir() else path.parent),)
-    return tuple(place for path in given for place in _resolved(path))
+        return (InputPath(path, path if path.is_dir() else path.parent),)
+    return tuple(resolved for path in given for resolved in _resolve_path(path))
 
 
-def _resolved(path: Path) -> Iterator[Place]:
+def _resolve_path(path: Path) -> Iterator[InputPath]:
     if path.exists():
-        yield Place(path, path.parent)
+        yield InputPath(path, path.parent)
         return
     if not glob.has_magic(str(path)):
-        raise unreadable(path, "does not exist", _LIST if "," in path.name else _SHELL)
+        raise unreadable_error(path, "does not exist", _LIST if "," in path.name else _SHELL)
     matches = sorted(glob.glob(str(path), recursive=True))
     if not matches:
-        raise unreadable(path, "matches no file", _SHELL)
+        raise unreadable_error(path, "matches no file", _SHELL)
     base = Path(*_literal_parts(path))
-    yield from (Place(Path(match), base, is_named=False) for match in matches)
+    yield from (InputPath(Path(match), base, is_named=False) for match in matches)
 
 
 def _literal_parts(path: Path) -> Iterator[str]:
@@ -76,7 +76,7 @@ def _literal_parts(path: Path) -> Iterator[str]:
         yield part
 
 
-def listed_files(root: Path) -> Iterator[Path]:
+def list_files(root: Path) -> Iterator[Path]:
     """Yield the files of a folder and of the folders that it links to, each real folder once.
 
     Run directories and prepared data below `root` are skipped: otherwise the files of a run inside its data
@@ -84,7 +84,7 @@ def listed_files(root: Path) -> Iterator[Path]:
     """
     pending, seen = deque([str(root)]), set()
     while pending:
-        for folder, folders, names in os.walk(pending.popleft(), onerror=_raise):
+        for folder, folders, names in os.walk(pending.popleft(), onerror=_raise_error):
             real = os.path.realpath(folder)
             is_output = any(each.issubset(names) for each in OUTPUTS) or is_joined(Path(folder))
             if folder != str(root) and is_output:
@@ -107,17 +107,17 @@ def unreadable_kind(file: Path) -> str:
     except OSError as error:
         fault = "is a broken link" if file.is_symlink() else "cannot be accessed"
         hint = f"restore the file, or remove {file.name}"
-        raise unreadable(file, f"{fault}: {error.strerror}", hint) from error
+        raise unreadable_error(file, f"{fault}: {error.strerror}", hint) from error
     if not stat.S_ISREG(state.st_mode):
         return _SPECIAL.get(stat.S_IFMT(state.st_mode), "special file")
     if state.st_size == 0 and file.suffix.lower() in (*COMPRESSIONS, PARQUET):
         message = f"is truncated: 0 bytes, which is not a valid {file.suffix} file"
-        raise unreadable(file, message, "copy the file again")
+        raise unreadable_error(file, message, "copy the file again")
     return "" if state.st_size else EMPTY
 
 
-def _raise(error: OSError) -> None:
-    raise unreadable(
+def _raise_error(error: OSError) -> None:
+    raise unreadable_error(
         Path(error.filename), f"cannot be listed: {error.strerror}", "fix the permissions of the folder"
     ) from error
 

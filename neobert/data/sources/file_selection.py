@@ -30,14 +30,14 @@ from neobert.config.text_formats import (
 from neobert.data.sources.file_listing import (
     EMPTY,
     PREPARED,
-    Place,
+    InputPath,
     is_saved_dataset,
-    listed_files,
+    list_files,
     unreadable_kind,
 )
 from neobert.data.sources.rows import TEXT_OPTION, RowFormat
 from neobert.data.sources.splits import ALIASES
-from neobert.data.sources.unreadable import conversion_to_text, unreadable
+from neobert.data.sources.unreadable import conversion_to_text, unreadable_error
 from neobert.errors import ProjectError
 from neobert.runfiles.prepared_parts import is_joined
 
@@ -79,25 +79,25 @@ class SkippedFiles(NamedTuple):
         """Return the number and kind of the files, the first of them, the reason and a hint to read them."""
         return f"not read: {self.num_files:,} x {self.kind} ({self.example}: {self.reason}); {self.hint}"
 
-    def with_another(self) -> SkippedFiles:
+    def with_one_more(self) -> SkippedFiles:
         """Return a copy that counts one more file."""
         return self._replace(num_files=self.num_files + 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class FileSelection:
     """Files to read, and files that are left out by kind and reason."""
 
     files: list[TextFile] = field(default_factory=list)
     left_out: dict[tuple[str, str], SkippedFiles] = field(default_factory=dict)
 
-    def leave_out(self, file: TextFile, kind: str, reason: str = "", hint: str = "") -> None:
+    def skip_file(self, file: TextFile, kind: str, reason: str = "", hint: str = "") -> None:
         """Record a file that is not read; files of one kind and reason are counted together."""
         known = self.left_out.get((kind, reason))
-        new = SkippedFiles(kind, file.name, reason, hint) if known is None else known.with_another()
+        new = SkippedFiles(kind, file.name, reason, hint) if known is None else known.with_one_more()
         self.left_out[kind, reason] = new
 
-    def left_out_text(self) -> str:
+    def describe_skipped_files(self) -> str:
         """Return the five most frequent kinds of files that are not read, such as `2 x .html, 1 x .csv`."""
         counts: Counter[str] = Counter()
         for each in self.left_out.values():
@@ -106,20 +106,20 @@ class Selection:
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         return ", ".join(f"{count} x {kind}" for kind, count in ranked[:5])
 
-    def nothing_to_read(self, root: Path, rows: RowFormat) -> ProjectError:
+    def no_readable_file_error(self, root: Path, rows: RowFormat) -> ProjectError:
         """Return DAT001 for a folder without a readable file; with the hint of the first kind."""
         ways = (each.hint for each in self.left_out.values() if each.hint)
-        seen = self.left_out_text() or "nothing"
+        seen = self.describe_skipped_files() or "nothing"
         if not rows.is_plain_text:
             message = f"has no table in a supported format ({READABLE_TABLES}); found {seen}"
-            return unreadable(root, message, "set dataset.path to a table, or to a folder with tables")
+            return unreadable_error(root, message, "set dataset.path to a table, or to a folder with tables")
         message = f"has no file in a supported format ({READABLE}); found {seen}"
-        return unreadable(root, message, next(ways, "set dataset.path to a folder with text"))
+        return unreadable_error(root, message, next(ways, "set dataset.path to a folder with text"))
 
 
 def select_files(
-    places: Sequence[Place], rows: RowFormat, can_open: Callable[[Path], bool] = lambda _: True
-) -> Selection:
+    input_paths: Sequence[InputPath], rows: RowFormat, can_open: Callable[[Path], bool] = lambda _: True
+) -> FileSelection:
     """Select the files to read in files and folders.
 
     Plain text is not read if the task needs several columns. Next to other text, tables are read only if they
@@ -130,26 +130,26 @@ def select_files(
 
     Raises DAT001 without a readable file, DAT004 for an empty file that is named.
     """
-    selection = Selection()
-    for place in places:
+    selection = FileSelection()
+    for input_path in input_paths:
         num_before = len(selection.files)
-        _refuse_other_folder(place.path, is_alone=len(places) == 1)
-        if place.is_named and not place.path.is_dir():
-            check_file(place.path)
-            selection.files.append(_text_file(place.path, place.base))
+        _refuse_other_folder(input_path.path, is_alone=len(input_paths) == 1)
+        if input_path.is_named and not input_path.path.is_dir():
+            check_file(input_path.path)
+            selection.files.append(_build_text_file(input_path.path, input_path.base))
             continue
-        paths = listed_files(place.path) if place.path.is_dir() else (place.path,)
+        paths = list_files(input_path.path) if input_path.path.is_dir() else (input_path.path,)
         for path in paths:
-            _sort_in(_text_file(path, place.base), rows, selection)
-        if place.is_named and len(selection.files) == num_before:
-            raise selection.nothing_to_read(place.path, rows)
+            _add_or_skip(_build_text_file(path, input_path.base), rows, selection)
+        if input_path.is_named and len(selection.files) == num_before:
+            raise selection.no_readable_file_error(input_path.path, rows)
     if not selection.files:
-        raise selection.nothing_to_read(places[0].base, rows)
+        raise selection.no_readable_file_error(input_paths[0].base, rows)
     selection.files[:] = _without_duplicates(selection)
     if rows.is_plain_text:
-        selection.files[:] = _with_text(selection, rows, can_open)
+        selection.files[:] = _without_textless_tables(selection, rows, can_open)
     refuse_two_formats(file.path for file in selection.files)
-    if len(selection.files) == len(places) == 1 and selection.files[0].path == places[0].path:
+    if len(selection.files) == len(input_paths) == 1 and selection.files[0].path == input_paths[0].path:
         selection.files[0] = selection.files[0]._replace(split=TRAIN)
     return selection
 
@@ -158,25 +158,25 @@ def _refuse_other_folder(path: Path, *, is_alone: bool) -> None:
     """Raise DAT001 for a folder of prepared data, and for a saved dataset that is not alone."""
     if is_joined(path):
         hint = "set dataset.path to this folder alone, or to folders with text"
-        raise unreadable(path, _HOLDS_PREPARED, hint)
+        raise unreadable_error(path, _HOLDS_PREPARED, hint)
     if all((path / name).is_file() for name in PREPARED):
         hint = f"set dataset.cache_dir to {path}, and dataset.path to the text it was prepared from"
-        raise unreadable(path, _HOLDS_PREPARED, hint)
+        raise unreadable_error(path, _HOLDS_PREPARED, hint)
     if is_saved_dataset(path) and not is_alone:
         hint = "list this folder and the other paths in dataset.mixture"
-        raise unreadable(path, "is a saved dataset, which cannot be combined with other paths", hint)
+        raise unreadable_error(path, "is a saved dataset, which cannot be combined with other paths", hint)
 
 
 def check_file(path: Path) -> None:
     """Raise DAT001 for a file that is not regular or not in a supported format, DAT004 for an empty one."""
     if not path.is_file():
-        raise unreadable(path, "is not a regular file", "set dataset.path to a file or folder")
+        raise unreadable_error(path, "is not a regular file", "set dataset.path to a file or folder")
     if text_format(path) is None:
         message, hint = conversion_to_text(uncompressed_suffix(path), path) or (
             f"is not in a supported format ({READABLE})",
             "convert the file to .jsonl or .txt, or correct its suffix",
         )
-        raise unreadable(path, message, hint)
+        raise unreadable_error(path, message, hint)
     if path.stat().st_size == 0:
         raise ProjectError("DAT004", "is empty", "set dataset.path to a file with text", str(path))
 
@@ -192,69 +192,71 @@ def refuse_two_formats(files: Iterable[Path]) -> None:
         if other != file:
             message = f"holds both {other.name} and {file.name}"
             hint = f"remove {other.name} or {file.name}, or rename {file.name}"
-            raise unreadable(file.parent, message, hint)
+            raise unreadable_error(file.parent, message, hint)
 
 
-def _text_file(path: Path, base: Path) -> TextFile:
+def _build_text_file(path: Path, base: Path) -> TextFile:
     relative = path.relative_to(base)
-    return TextFile(path, relative.as_posix(), _split_of(relative))
+    return TextFile(path, relative.as_posix(), _split_name(relative))
 
 
-def _split_of(relative: Path) -> str:
+def _split_name(relative: Path) -> str:
     for folder in relative.parts[:-1]:
         if folder.lower() in ALIASES:
             return ALIASES[folder.lower()]
     return ALIASES.get(re.split(r"[-_.\s]", relative.name.lower(), maxsplit=1)[0], TRAIN)
 
 
-def _sort_in(file: TextFile, rows: RowFormat, selection: Selection) -> None:
-    """Append a file of a folder or a pattern to the files to read, or to those that are left out."""
+def _add_or_skip(file: TextFile, rows: RowFormat, selection: FileSelection) -> None:
+    """Add a file from a folder or pattern to the files to read, or record it as skipped."""
     path, kind = file.path, text_format(file.path)
     if path.name.startswith("."):
-        selection.leave_out(file, HIDDEN)
-    elif _is_read_with_a_shard(path):
+        selection.skip_file(file, HIDDEN)
+    elif _is_shard_companion(path):
         return
     elif uncompressed_suffix(path) in MARKDOWN and without_suffixes(path).name.lower() in DESCRIPTIONS:
-        selection.leave_out(file, path.name)
+        selection.skip_file(file, path.name)
     elif kind is None and (path.is_file() or not path.exists()):  # not a FIFO or a device
-        selection.leave_out(file, _kind_in_words(path), *_conversion_to_text(path))
+        selection.skip_file(file, _describe_kind(path), *_conversion_to_text(path))
     elif kind in (TEXT, TOKEN_IDS) and not rows.is_plain_text:
-        selection.leave_out(file, _kind_in_words(path))
+        selection.skip_file(file, _describe_kind(path))
     elif other := unreadable_kind(path):
-        selection.leave_out(file, other)
+        selection.skip_file(file, other)
     else:
         selection.files.append(file)
 
 
-def _is_read_with_a_shard(path: Path) -> bool:
+def _is_shard_companion(path: Path) -> bool:
     shard = path.with_suffix("")
     return path.suffix in WITH_TOKEN_IDS and text_format(shard) == TOKEN_IDS and shard.exists()
 
 
 def _conversion_to_text(path: Path) -> tuple[str, str]:
-    """Return (reason, command) for any file of a format, whose stem is NAME, or for a file without suffix."""
-    example = Path(f"NAME{_kind_in_words(path)}") if path.suffix else path
+    """Return why a file is not read, and a command that converts such files (stem NAME) to text."""
+    example = Path(f"NAME{_describe_kind(path)}") if path.suffix else path
     reason, hint = conversion_to_text(uncompressed_suffix(path), example) or ("", "")
     return reason, hint
 
 
-def _kind_in_words(file: Path) -> str:
+def _describe_kind(file: Path) -> str:
     """Return the format and compression suffixes of a file, or its name if it has neither."""
     suffix = uncompressed_suffix(file)
     is_packed = file.suffix.lower() in COMPRESSIONS
     return suffix + file.suffix * is_packed if suffix or is_packed else file.name
 
 
-def _without_duplicates(selection: Selection) -> list[TextFile]:
+def _without_duplicates(selection: FileSelection) -> list[TextFile]:
     """Return the sorted files without duplicates, real files before links."""
     real: dict[str, TextFile] = {}
     for file in sorted(selection.files, key=lambda file: (file.path.is_symlink(), file.path)):
         if real.setdefault(os.path.realpath(file.path), file) is not file:
-            selection.leave_out(file, ALREADY_READ)
+            selection.skip_file(file, ALREADY_READ)
     return sorted(real.values(), key=lambda file: file.path)
 
 
-def _with_text(selection: Selection, rows: RowFormat, can_open: Callable[[Path], bool]) -> list[TextFile]:
+def _without_textless_tables(
+    selection: FileSelection, rows: RowFormat, can_open: Callable[[Path], bool]
+) -> list[TextFile]:
     """Return the files without the tables that lack the text column, if there are other files."""
     kinds = {file: text_format(file.path) for file in selection.files}
     if all(kind in TABLES for kind in kinds.values()):
@@ -266,24 +268,24 @@ def _with_text(selection: Selection, rows: RowFormat, can_open: Callable[[Path],
         if kind not in TABLES or not can_open(file.path):
             kept.append(file)
             continue
-        column, fault = _column_of(file.path, rows)
+        column, fault = _find_column(file.path, rows)
         if column:
             kept.append(file)
         elif fault is None:
-            selection.leave_out(file, EMPTY)
+            selection.skip_file(file, EMPTY)
         elif kind == ".json" and fault.code != "DAT011":  # a JSON document that is not a table
-            selection.leave_out(file, _kind_in_words(file.path))
+            selection.skip_file(file, _describe_kind(file.path))
         else:
             hint = own_column if has_columns or fault.code != "DAT011" else fault.hint
-            selection.leave_out(file, _kind_in_words(file.path), fault.message, hint)
+            selection.skip_file(file, _describe_kind(file.path), fault.message, hint)
     return kept
 
 
-def _column_of(path: Path, rows: RowFormat) -> tuple[str | None, ProjectError | None]:
-    """Return the columns of a table, None without rows, and the error of looking for them, if any."""
-    from neobert.data.sources.text_files import column_of  # `lint` of text elsewhere does without
+def _find_column(path: Path, rows: RowFormat) -> tuple[str | None, ProjectError | None]:
+    """Return a table's columns (None without rows), and the error of reading them, if any."""
+    from neobert.data.sources.text_files import file_columns  # `lint` of text elsewhere does without
 
     try:
-        return column_of(path, rows), None
+        return file_columns(path, rows), None
     except ProjectError as error:
         return None, error

@@ -35,21 +35,21 @@ CONNECT_TIMEOUT_S = 5.0
 PORTS = {"http": 80, "https": 443}
 
 
-def is_out_of_reach() -> bool:
+def is_unreachable() -> bool:
     """Return whether the Hub is unreachable or in offline mode. Behind a proxy, only offline mode counts."""
     server = urlsplit(constants.ENDPOINT)
     if constants.HF_HUB_OFFLINE or server.scheme in getproxies():
         return constants.HF_HUB_OFFLINE
-    place = (server.hostname or "", server.port or PORTS.get(server.scheme, 443))
+    location = (server.hostname or "", server.port or PORTS.get(server.scheme, 443))
     try:
-        socket.create_connection(place, CONNECT_TIMEOUT_S).close()
+        socket.create_connection(location, CONNECT_TIMEOUT_S).close()
     except OSError:
         return True
     return False
 
 
 @contextmanager
-def quiet(library: str = "huggingface_hub") -> Iterator[None]:
+def suppress_logs(library: str = "huggingface_hub") -> Iterator[None]:
     """Suppress a library's log messages below ERROR, by default the Hub client's about retries."""
     logger = logging.getLogger(library)
     level = logger.level
@@ -65,10 +65,12 @@ def saved_splits(path: Path, rows: RowFormat) -> dict[str, Callable[[], TextSour
 
     A dataset without splits becomes the split `train`. Raises DAT001 if the folder cannot be loaded.
     """
-    datasets = _library(str(path))
-    loaded = _attempt(lambda: datasets.load_from_disk(str(path)), str(path), "check dataset.path")
+    datasets = _import_datasets(str(path))
+    loaded = _call_datasets(lambda: datasets.load_from_disk(str(path)), str(path), "check dataset.path")
     splits = dict(loaded) if isinstance(loaded, datasets.DatasetDict) else {"train": loaded}
-    return {str(name): partial(_indexed, split, f"{path} ({name})", rows) for name, split in splits.items()}
+    return {
+        str(name): partial(_indexed_source, split, f"{path} ({name})", rows) for name, split in splits.items()
+    }
 
 
 def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
@@ -77,19 +79,19 @@ def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[],
     The splits are streams if `dataset.streaming` is set. Raises DAT001 if the dataset cannot be loaded.
     """
     name = str(config.name)
-    datasets = _library(name)
-    place = f"{name}/{config.config}" if config.config else name
-    place = f"{place}@{config.revision}" if config.revision else place
-    with _on_hub(name) as is_cut_off:
-        loaded: Any = _attempt(
+    datasets = _import_datasets(name)
+    location = f"{name}/{config.config}" if config.config else name
+    location = f"{location}@{config.revision}" if config.revision else location
+    with _offline_if_unreachable(name) as is_cut_off:
+        loaded: Any = _call_datasets(
             lambda: datasets.load_dataset(
                 name, config.config, revision=config.revision, streaming=config.streaming
             ),
-            place,
+            location,
             CUT_OFF if is_cut_off else "check dataset.name, dataset.config and dataset.revision",
         )
-    make: Callable[..., TextSource] = _streamed if config.streaming else _indexed
-    return {str(split): partial(make, data, f"{place} ({split})", rows) for split, data in loaded.items()}
+    make: Callable[..., TextSource] = _stream_source if config.streaming else _indexed_source
+    return {str(split): partial(make, data, f"{location} ({split})", rows) for split, data in loaded.items()}
 
 
 def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping[str, Dataset]:
@@ -98,45 +100,45 @@ def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping
     `name` may also be the path of a local copy of the repository. Raises DAT001, with a hint that ends with
     `hint`, if the dataset cannot be loaded, or has several configurations and none of these.
     """
-    datasets = _library(name)
-    with _on_hub(name) as is_cut_off:
+    datasets = _import_datasets(name)
+    with _offline_if_unreachable(name) as is_cut_off:
         reason = "no such local path and no connection to the Hub" if is_cut_off else "check the name"
         hint = f"{reason}: {hint}"
-        offered = _attempt(lambda: datasets.get_dataset_config_names(name), name, hint)
+        offered = _call_datasets(lambda: datasets.get_dataset_config_names(name), name, hint)
         chosen = [each for each in offered if each.lower() in configurations] or offered
         if len(offered) > 1 and chosen is offered:
             message = f"has no configuration {' or '.join(configurations)}, only {listed(offered)}"
             raise ProjectError("DAT001", message, hint, name)
-        loaded: Any = _attempt(lambda: datasets.load_dataset(name, chosen[0]), name, hint)
+        loaded: Any = _call_datasets(lambda: datasets.load_dataset(name, chosen[0]), name, hint)
     return {str(split): data for split, data in loaded.items()}
 
 
-def _library(place: str) -> Any:
+def _import_datasets(location: str) -> Any:
     """Return the library `datasets`. Raises DAT001 without it: runs on other text do not need it."""
     try:
         import datasets
     except ImportError as error:
         message = f"the dataset cannot be opened: {first_line(error)}"
-        raise ProjectError("DAT001", message, "pip install 'datasets>=5.2'", place) from error
+        raise ProjectError("DAT001", message, "pip install 'datasets>=5.2'", location) from error
     return datasets
 
 
 @contextmanager
-def _on_hub(name: str) -> Iterator[bool]:
+def _offline_if_unreachable(name: str) -> Iterator[bool]:
     """Make `datasets` use only its cache if the Hub is unreachable; yield True in that case."""
     from datasets import config as datasets_config
 
-    is_cut_off = not Path(name).exists() and is_out_of_reach()
+    is_cut_off = not Path(name).exists() and is_unreachable()
     before = datasets_config.HF_HUB_OFFLINE
     datasets_config.HF_HUB_OFFLINE = before or is_cut_off  # read at each load
     try:
-        with quiet():
+        with suppress_logs():
             yield is_cut_off
     finally:
         datasets_config.HF_HUB_OFFLINE = before
 
 
-def _indexed(data: Dataset, label: str, rows: RowFormat) -> TextSource:
+def _indexed_source(data: Dataset, label: str, rows: RowFormat) -> TextSource:
     columns = rows.columns(dict.fromkeys(data.column_names), label)
     column = ", ".join(columns.values())
 
@@ -148,8 +150,8 @@ def _indexed(data: Dataset, label: str, rows: RowFormat) -> TextSource:
     return IndexedSource(label, fetch, lambda: len(data), lambda: [data._fingerprint, column], rows, column)
 
 
-def _streamed(data: IterableDataset, label: str, rows: RowFormat) -> TextSource:
-    names = data.column_names or _attempt(lambda: list(next(iter(data), {})), label, CHECK_STREAM)
+def _stream_source(data: IterableDataset, label: str, rows: RowFormat) -> TextSource:
+    names = data.column_names or _call_datasets(lambda: list(next(iter(data), {})), label, CHECK_STREAM)
     return StreamSource(label, data, rows, rows.columns(dict.fromkeys(names), label))
 
 
@@ -196,7 +198,7 @@ class _StreamReader(Reader):
         return state
 
 
-def _attempt(action: Callable[[], Result], place: str, hint: str) -> Result:
+def _call_datasets(action: Callable[[], Result], location: str, hint: str) -> Result:
     """Call `action`; raise DAT001 for errors of `datasets` about a name, folder or connection."""
     from datasets.exceptions import DatasetsError
 
@@ -204,4 +206,4 @@ def _attempt(action: Callable[[], Result], place: str, hint: str) -> Result:
         return action()
     except (OSError, ValueError, DatasetsError, RuntimeError, NotImplementedError) as error:
         message = f"the dataset cannot be opened: {first_line(error)}"
-        raise ProjectError("DAT001", message, hint, place) from error
+        raise ProjectError("DAT001", message, hint, location) from error

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from neobert.data.sources.unreadable import check_start, undecodable, unreadable
+from neobert.data.sources.unreadable import check_start, undecodable_error, unreadable_error
 
 BLOCK_BYTES = 1 << 20
 MAX_LINE_CHARACTERS = 1 << 26
@@ -36,7 +36,7 @@ def line_pieces(handle: IO[bytes], path: Path, *, joins_blank: bool = False) -> 
         try:
             text = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise undecodable(raw, error.start, path, number, column) from error
+            raise undecodable_error(raw, error.start, path, number, column) from error
         yield LinePiece(number, text, column == 0, is_end)
         number, column = (number + num_ends, 0) if is_end else (number, column + len(raw))
 
@@ -53,7 +53,7 @@ def whole_lines(pieces: Iterable[LinePiece], path: Path) -> Iterator[tuple[int, 
     for piece in pieces:
         size += len(piece.text)
         if size > MAX_LINE_CHARACTERS:
-            raise unreadable(
+            raise unreadable_error(
                 f"{path}:{piece.number}",
                 f"the line is longer than {MAX_LINE_CHARACTERS:,} characters",
                 "write one row per line, or put one long text into a .txt file",
@@ -90,9 +90,9 @@ def _raw_pieces(handle: IO[bytes], path: Path, *, joins_blank: bool) -> Iterator
         yield rest, 1
 
 
-def _character_start(raw: bytes, place: int) -> int:
-    """Return the last offset up to `place` at which a UTF-8 character starts."""
-    start = place
-    while start > place - 4 and raw[start] & 0xC0 == 0x80:
+def _character_start(raw: bytes, offset: int) -> int:
+    """Return the last offset up to `offset` at which a UTF-8 character starts."""
+    start = offset
+    while start > offset - 4 and raw[start] & 0xC0 == 0x80:
         start -= 1
     return start

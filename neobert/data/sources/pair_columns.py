@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.data.sources.rows import TRUTH_VALUES, kind_text
+from neobert.data.sources.rows import TRUTH_VALUES, describe_kind
 from neobert.errors import ProjectError
 from neobert.printable import printable
 
@@ -18,18 +18,18 @@ LARGEST_SCORE = 1e30
 """Largest score: its differences fit fp32, in which scores are stored."""
 
 
-def score_of(cell: object, place: str, setting: str) -> float:
+def parse_score(cell: object, location: str, setting: str) -> float:
     """Return the number in a cell. Raises DAT020 for anything but a finite number."""
     if cell is None or cell == "":
         hint = f"remove the row, or set {setting} to another column"
-        raise ProjectError(CODE, "the row has no score", hint, place)
+        raise ProjectError(CODE, "the row has no score", hint, location)
     hint = f"correct the row, or set {setting} to a column of numbers"
     if not isinstance(cell, str | int | float):
-        raise ProjectError(CODE, f"a score is {kind_text(cell)}, not a number", hint, place)
+        raise ProjectError(CODE, f"a score is {describe_kind(cell)}, not a number", hint, location)
     try:
         if abs(number := float(TRUTH_VALUES.get(str(cell), cell))) <= LARGEST_SCORE:
             return number
     except (ValueError, OverflowError):
         pass
     message = f"score {printable(str(cell)[:40])!r} is not a finite number"
-    raise ProjectError(CODE, message, hint, place)
+    raise ProjectError(CODE, message, hint, location)

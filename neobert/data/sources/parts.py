@@ -13,7 +13,7 @@ from neobert.data.sources.splits import SplitSlice
 
 
 @dataclass(frozen=True)
-class _Selection:
+class _DerivedSource:
     """Base class of sources that select documents of another source."""
 
     source: TextSource
@@ -30,7 +30,7 @@ class _Selection:
 
 
 @dataclass(frozen=True)
-class Part(_Selection):
+class SlicedSource(_DerivedSource):
     """A slice of a source. Bounds that need the source's length are resolved at the first read."""
 
     wanted: SplitSlice
@@ -41,22 +41,22 @@ class Part(_Selection):
         return f"{self.source.label}{self.wanted.bounds()}"
 
     @cached_property
-    def _bounds(self) -> tuple[int, int | None]:
+    def _resolved_bounds(self) -> tuple[int, int | None]:
         return self.wanted.resolve(self.source.count() if self.wanted.needs_total else None)
 
     @property
     def start(self) -> int:
         """Index of the first document."""
-        return self._bounds[0]
+        return self._resolved_bounds[0]
 
     @property
     def stop(self) -> int | None:
         """Index after the last document; None for the end of the source."""
-        return self._bounds[1]
+        return self._resolved_bounds[1]
 
     def open(self, state: State | None = None) -> Reader:
         """Start reading at the slice or at `state`; documents before the slice are read and skipped."""
-        return _PartReader(self, state)
+        return _SliceReader(self, state)
 
     def count(self) -> int | None:
         """Return the number of documents in the slice, computed from the count of the whole source."""
@@ -70,8 +70,8 @@ class Part(_Selection):
         return {"of": self.source.identity(), "slice": self.wanted.bounds()}
 
 
-class _PartReader(Reader):
-    def __init__(self, part: Part, state: State | None) -> None:
+class _SliceReader(Reader):
+    def __init__(self, part: SlicedSource, state: State | None) -> None:
         self._part = part
         self._inner = part.source.open(state["inner"] if state else None)
         self._place = state["place"] if state else 0
@@ -91,7 +91,7 @@ class _PartReader(Reader):
 
 
 @dataclass(frozen=True)
-class HashShare(_Selection):
+class HashShare(_DerivedSource):
     """Documents whose text hash, scaled to [0, 1), is below `share`, or all others if not `is_evaluation`.
 
     The assignment depends on the text alone, not on seed or order: copies of a document are in the same part.
@@ -117,7 +117,7 @@ class HashShare(_Selection):
         """Return the source's identity with `share` and whether this is the evaluation part."""
         return {"of": self.source.identity(), "share": self.share, "is_evaluation": self.is_evaluation}
 
-    def takes(self, row: Row) -> bool:
+    def includes(self, row: Row) -> bool:
         """Return whether a row belongs to this part."""
         word = int.from_bytes(text_digest(self.rows.key(row)), "big")
         return (word < self.share * 2**64) == self.is_evaluation
@@ -128,7 +128,7 @@ class _ShareReader(Reader):
         self._share, self._inner = share, inner
 
     def __next__(self) -> Row:
-        return next(row for row in self._inner if self._share.takes(row))
+        return next(row for row in self._inner if self._share.includes(row))
 
     def state(self) -> State:
         return self._inner.state()
@@ -187,7 +187,7 @@ class _JoinedReader(Reader):
         return {"part": self._part, "inner": self._reader.state()}
 
 
-def parts_of(source: TextSource) -> tuple[TextSource, ...]:
+def component_sources(source: TextSource) -> tuple[TextSource, ...]:
     """Return the sources of a joined source; for any other source, the source itself."""
     return source.parts if isinstance(source, ConcatenatedSource) else (source,)
 
@@ -201,4 +201,8 @@ def known_count(source: TextSource) -> int | None:
     if isinstance(source, ConcatenatedSource):
         counts = [known_count(part) for part in source.parts]
         return None if None in counts else sum(count for count in counts if count is not None)
-    return source.count() if isinstance(source, Part) and known_count(source.source) is not None else None
+    return (
+        source.count()
+        if isinstance(source, SlicedSource) and known_count(source.source) is not None
+        else None
+    )

@@ -21,7 +21,7 @@ from neobert.runfiles.prepared_parts import MANIFEST, is_joined
 
 @dataclass(frozen=True)
 class PreparedSource:
-    """A split of prepared data in the place of its text, which it does not have."""
+    """Split of prepared data, used as a source although its text is not stored."""
 
     label: str
     rows: RowFormat
@@ -47,8 +47,8 @@ class PreparedSource:
         raise ProjectError("DAT001", message, hint, self.label)
 
 
-def copy_of(url: str, dataset: DatasetConfig) -> Path:
-    """Return the folder of the copy of prepared data in an object store."""
+def remote_copy_folder(url: str, dataset: DatasetConfig) -> Path:
+    """Return the cache folder for the copy of prepared data from an object store."""
     name = blake2b(url.rstrip("/").encode(), digest_size=16).hexdigest()
     return cache_folder(dataset) / "remote" / name
 
@@ -60,7 +60,7 @@ def joined_folder(dataset: DatasetConfig) -> Path | None:
     """
     paths = corpus_paths(dataset)
     if is_remote(dataset):
-        folder = copy_of(paths[0], dataset)
+        folder = remote_copy_folder(paths[0], dataset)
         return folder if is_joined(folder) else None
     local = Path(os.path.expanduser(paths[0])) if len(paths) == 1 else None
     return local if local is not None and is_joined(local) else None

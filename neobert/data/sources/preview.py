@@ -12,14 +12,20 @@ from pathlib import Path
 from neobert.config.corpora import corpus_label, corpus_paths, is_remote
 from neobert.config.schema import DatasetConfig
 from neobert.config.text_formats import is_plain, uncompressed_suffix
-from neobert.data.sources.file_listing import is_saved_dataset, places_of
+from neobert.data.sources.file_listing import is_saved_dataset, resolve_paths
 from neobert.data.sources.file_selection import SkippedFiles, TextFile, select_files
-from neobert.data.sources.rows import Row, RowFormat, characters, text_digest, without_layout
+from neobert.data.sources.rows import (
+    Row,
+    RowFormat,
+    count_characters,
+    text_digest,
+    without_whitespace_and_case,
+)
 from neobert.data.sources.splits import (
     refuse_overlap,
-    splits_read,
+    splits_to_read,
 )
-from neobert.data.sources.unreadable import unopened
+from neobert.data.sources.unreadable import unopened_error
 from neobert.errors import ProjectError
 from neobert.runfiles.prepared_parts import is_joined, parts_in
 
@@ -68,53 +74,55 @@ def opens_without_pyarrow(path: Path) -> bool:
     return uncompressed_suffix(path) != ".parquet" and path.suffix.lower() != NEEDS_PYARROW
 
 
-def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lambda _: True) -> Preview:
+def preview_local_text(
+    dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lambda _: True
+) -> Preview:
     """Inspect the text of `dataset.path` as a run would read it; only files that `can_open` are opened."""
-    found = Preview(corpus_label(dataset))
+    preview = Preview(corpus_label(dataset))
     if is_remote(dataset):
-        return replace(found, formats={"object store": 1})
+        return replace(preview, formats={"object store": 1})
     try:
-        places = places_of(corpus_paths(dataset))
+        places = resolve_paths(corpus_paths(dataset))
     except ProjectError as error:
-        return replace(found, exists=False, error=error)
+        return replace(preview, exists=False, error=error)
     except OSError as error:
-        return replace(found, error=_unopened(error))
+        return replace(preview, error=_unopened_error(error))
     try:
         if len(places) == 1 and is_saved_dataset(places[0].path):
-            return found
+            return preview
         if len(places) == 1 and is_joined(places[0].path):
-            return replace(found, formats={"prepared part": len(parts_in(places[0].path))})
+            return replace(preview, formats={"prepared part": len(parts_in(places[0].path))})
         selection = select_files(places, rows, can_open)
-        training, evaluation, others = by_use(selection.files, dataset)
+        training, evaluation, others = group_by_use(selection.files, dataset)
         left_out = [*selection.left_out.values(), *others]
         files = [*training, *evaluation]
-        found = replace(
-            found,
+        preview = replace(
+            preview,
             formats=dict(Counter(uncompressed_suffix(file.path) for file in files)),
             num_eval_files=len(evaluation),
             size_bytes=sum(file.path.stat().st_size for file in training),
             is_plain=all(is_plain(file.path) for file in training),
             left_out=tuple(sorted(left_out, key=lambda each: (-each.num_files, each.kind, each.reason))),
         )
-        return _with_rows(found, training, evaluation, rows, can_open)
+        return _inspect_rows(preview, training, evaluation, rows, can_open)
     except ProjectError as error:
-        return replace(found, error=error)
+        return replace(preview, error=error)
     except OSError as error:
-        return replace(found, error=_unopened(error))
+        return replace(preview, error=_unopened_error(error))
 
 
-def _unopened(error: OSError) -> ProjectError:
-    return unopened(Path(os.fsdecode(error.filename or "")), error)
+def _unopened_error(error: OSError) -> ProjectError:
+    return unopened_error(Path(os.fsdecode(error.filename or "")), error)
 
 
-def by_use(
+def group_by_use(
     files: Sequence[TextFile], dataset: DatasetConfig
 ) -> tuple[list[TextFile], list[TextFile], list[SkippedFiles]]:
     """Return training files, evaluation files, and the splits that the run does not read.
 
     Raises DAT001 for a split that does not exist, DAT006 for slices that overlap.
     """
-    train_slice, eval_slice = splits_read(dataset, tuple(dict.fromkeys(file.split for file in files)))
+    train_slice, eval_slice = splits_to_read(dataset, tuple(dict.fromkeys(file.split for file in files)))
     training, evaluation = train_slice.name, eval_slice and eval_slice.name
     if eval_slice and training == evaluation and not (train_slice.needs_total or eval_slice.needs_total):
         labels = f"{dataset.eval_split} and {dataset.train_split}"
@@ -129,28 +137,34 @@ def by_use(
     )
 
 
-def _with_rows(
-    found: Preview, training: list[TextFile], evaluation: list[TextFile], rows: RowFormat, can_open: CanOpen
+def _inspect_rows(
+    preview: Preview, training: list[TextFile], evaluation: list[TextFile], rows: RowFormat, can_open: CanOpen
 ) -> Preview:
     """Read the first rows of the files, and add their number and the copies among them."""
-    most = max(CHARACTERS_OF_FILE, MAX_CHARACTERS // min(MAX_FILES, len(training)))
-    seen = {text_digest(_text(row, rows)) for row in _first_rows(evaluation, rows, can_open, most)}
+    max_characters = max(CHARACTERS_OF_FILE, MAX_CHARACTERS // min(MAX_FILES, len(training)))
+    seen = {
+        text_digest(_row_text(row, rows)) for row in _first_rows(evaluation, rows, can_open, max_characters)
+    }
     documents, copies, is_whole = 0, set[bytes](), len(training) <= MAX_FILES
     sample, max_sampled = list[str](), SAMPLE_CHARACTERS // max(1, min(len(training), MAX_FILES))
     for file in training[:MAX_FILES]:
         num_characters = 0
-        for row in _first_rows([file], rows, can_open, most):
+        for row in _first_rows([file], rows, can_open, max_characters):
             documents += 1
             if num_characters < max_sampled:
                 texts = [row[each.name] for each in rows.fields if each.is_text]
                 sample += [text[:max_sampled] for text in texts]
-            num_characters += characters(row)
+            num_characters += count_characters(row)
             if seen:
-                copies |= seen & {text_digest(_text(row, rows))}
-        is_whole = is_whole and can_open(file.path) and num_characters <= most
-    compared = [_text(row, rows) for row in _first_rows(evaluation, rows, can_open, most)] if copies else []
+                copies |= seen & {text_digest(_row_text(row, rows))}
+        is_whole = is_whole and can_open(file.path) and num_characters <= max_characters
+    compared = (
+        [_row_text(row, rows) for row in _first_rows(evaluation, rows, can_open, max_characters)]
+        if copies
+        else []
+    )
     return replace(
-        found,
+        preview,
         documents=documents if is_whole else None,
         eval_characters=sum(map(len, compared)),
         shared_characters=sum(len(text) for text in compared if text_digest(text) in copies),
@@ -158,18 +172,20 @@ def _with_rows(
     )
 
 
-def _first_rows(files: Sequence[TextFile], rows: RowFormat, can_open: CanOpen, most: int) -> Iterator[Row]:
-    """Yield the first rows of files, of about `most` characters each."""
+def _first_rows(
+    files: Sequence[TextFile], rows: RowFormat, can_open: CanOpen, max_characters: int
+) -> Iterator[Row]:
+    """Yield the first rows of files, of about `max_characters` characters each."""
     from neobert.data.sources.text_files import read_rows  # `lint` of text elsewhere does without
 
     for file in islice(files, MAX_FILES):
         num_characters = 0
         for row in read_rows(file.path, rows) if can_open(file.path) else ():
             yield row
-            num_characters += characters(row)
-            if num_characters > most:
+            num_characters += count_characters(row)
+            if num_characters > max_characters:
                 break
 
 
-def _text(row: Row, rows: RowFormat) -> str:
-    return without_layout(rows.key(row))
+def _row_text(row: Row, rows: RowFormat) -> str:
+    return without_whitespace_and_case(rows.key(row))

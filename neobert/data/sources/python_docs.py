@@ -83,23 +83,23 @@ def _topics() -> list[tuple[str, str]]:
 def _docstrings(root: Path) -> Iterator[tuple[str, str]]:
     for path in sorted(root.rglob("*.py")):
         if not _LEFT_OUT.intersection(path.relative_to(root).parts):
-            yield from _docstrings_of(path)
+            yield from _file_docstrings(path)
 
 
-def _docstrings_of(path: Path) -> Iterator[tuple[str, str]]:
+def _file_docstrings(path: Path) -> Iterator[tuple[str, str]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return  # templates and sources kept broken on purpose
-    for node in _statements(tree):
+    for node in _walk_statements(tree):
         if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
             # An escape sequence may be half of a surrogate pair.
             yield text.strip().encode("utf-8", "replace").decode(), _KINDS[type(node)]
 
 
-def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+def _walk_statements(tree: ast.Module) -> Iterator[ast.AST]:
     """Yield nodes like `ast.walk`, but skip expressions, which contain no definitions."""
     waiting: deque[ast.AST] = deque([tree])
     while waiting:

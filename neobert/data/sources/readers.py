@@ -12,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from neobert.data.sources.file_digests import DescribeFile, described_by_ends
-from neobert.data.sources.rows import Row, RowFormat, characters
-from neobert.data.sources.text_files import column_of, read_rows
+from neobert.data.sources.file_digests import DescribeFile, describe_by_ends
+from neobert.data.sources.rows import Row, RowFormat, count_characters
+from neobert.data.sources.text_files import file_columns, read_rows
 
 State = dict[str, Any]
 _FIRST_FETCH, _MAX_FETCHED = 16, 1024
@@ -56,7 +56,7 @@ class TextSource(Protocol):
 
 @dataclass(eq=False)
 class FileSource:
-    """Documents of several files, read in order; `names` are independent of the place of the files.
+    """Documents of several files, read in order; `names` do not depend on the location of the files.
 
     `known_count` is the number of documents once all were read, else None; `read` yields the rows of a file.
     """
@@ -65,7 +65,7 @@ class FileSource:
     files: tuple[Path, ...]
     names: tuple[str, ...]
     rows: RowFormat
-    describe: DescribeFile = described_by_ends
+    describe: DescribeFile = describe_by_ends
     known_count: int | None = None
     read: Callable[[Path, RowFormat], Iterator[Row]] = read_rows
 
@@ -76,7 +76,7 @@ class FileSource:
     @property
     def column(self) -> str | None:
         """Columns and name of the first file with columns, or None; columns are chosen for each file."""
-        found = ((column_of(path, self.rows), path.name) for path in self.files)
+        found = ((file_columns(path, self.rows), path.name) for path in self.files)
         return next((f"{column} (in {name})" for column, name in found if column is not None), None)
 
     def count(self) -> int:
@@ -139,9 +139,9 @@ class IndexedSource:
 
 
 class _IndexedReader(Reader):
-    def __init__(self, source: IndexedSource, place: int) -> None:
-        self._source, self._place = source, place
-        self._start = place
+    def __init__(self, source: IndexedSource, position: int) -> None:
+        self._source, self._place = source, position
+        self._start = position
         self._chunk: Sequence[Row] = ()
         self._num_fetched = _FIRST_FETCH
 
@@ -149,15 +149,15 @@ class _IndexedReader(Reader):
         if self._place >= self._source.size():
             raise StopIteration
         if self._place >= self._start + len(self._chunk):
-            self._fetch()
+            self._fetch_chunk()
         self._place += 1
         return self._chunk[self._place - 1 - self._start]
 
-    def _fetch(self) -> None:
+    def _fetch_chunk(self) -> None:
         """Fetch the next chunk; size the one after it to `_FETCH_CHARACTERS` by the mean document length."""
         stop = min(self._place + self._num_fetched, self._source.size())
         self._start, self._chunk = self._place, self._source.fetch(self._place, stop)
-        fitting = _FETCH_CHARACTERS * len(self._chunk) // max(1, sum(map(characters, self._chunk)))
+        fitting = _FETCH_CHARACTERS * len(self._chunk) // max(1, sum(map(count_characters, self._chunk)))
         self._num_fetched = max(1, min(_MAX_FETCHED, fitting))
 
     def state(self) -> State:

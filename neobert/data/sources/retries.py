@@ -11,7 +11,7 @@ from itertools import islice
 
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources.readers import Reader, State, TextSource
-from neobert.data.sources.rows import Row, characters
+from neobert.data.sources.rows import Row, count_characters
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError, first_line
 from neobert.plurals import counted
 
@@ -36,7 +36,7 @@ class RetryingReader:
         retries: maximum number of retries per chunk.
         first_pause_s: pause before the first retry; doubles with each retry, up to `longest_pause_s`.
         num_retries: number of retries since this reader was created.
-        last_sign_s: `time.monotonic()` of the last progress, or of the end of a pause before a retry.
+        last_progress_s: `time.monotonic()` of the last progress, or of the end of a pause before a retry.
     """
 
     source: TextSource
@@ -45,7 +45,7 @@ class RetryingReader:
     longest_pause_s: float
     sleep: Callable[[float], None] = time.sleep
     num_retries: int = 0
-    last_sign_s: float = field(default_factory=time.monotonic)
+    last_progress_s: float = field(default_factory=time.monotonic)
     _live: tuple[State, Reader] | None = field(default=None, init=False)
 
     @classmethod
@@ -78,7 +78,7 @@ class RetryingReader:
         attempt = 0
         while True:
             try:
-                return self._read(self._reader_at(state), num_documents, num_characters)
+                return self._read_chunk(self._reader_at(state), num_documents, num_characters)
             except ProjectError:
                 raise
             except Exception as error:
@@ -90,31 +90,33 @@ class RetryingReader:
                         self.source.label,
                     ) from error
                 attempt += 1
-                self._pause(attempt, error)
+                self._pause_before_retry(attempt, error)
 
     def _reader_at(self, state: State | None) -> Reader:
         """Return the open reader if it is at `state`, else open another."""
         live, self._live = self._live, None
         return live[1] if live is not None and live[0] == state else self.source.open(state)
 
-    def _read(self, reader: Reader, num_documents: int, num_characters: float) -> tuple[list[Row], State]:
+    def _read_chunk(
+        self, reader: Reader, num_documents: int, num_characters: float
+    ) -> tuple[list[Row], State]:
         rows: list[Row] = []
         size = 0
         for row in islice(reader, num_documents):
             rows.append(row)
-            size += characters(row)
-            self.sign()
+            size += count_characters(row)
+            self.record_progress()
             if size >= num_characters:
                 break
         state = reader.state()
         self._live = (copy.deepcopy(state), reader)
         return rows, state
 
-    def sign(self) -> None:
+    def record_progress(self) -> None:
         """Record progress."""
-        self.last_sign_s = time.monotonic()
+        self.last_progress_s = time.monotonic()
 
-    def _pause(self, attempt: int, error: Exception) -> None:
+    def _pause_before_retry(self, attempt: int, error: Exception) -> None:
         if attempt > self.retries:
             raise ProjectError(
                 "DAT010",
@@ -125,7 +127,7 @@ class RetryingReader:
             ) from error
         self.num_retries += 1
         pause_s = min(self.first_pause_s * 2 ** (attempt - 1), self.longest_pause_s)
-        self.last_sign_s = time.monotonic() + pause_s
+        self.last_progress_s = time.monotonic() + pause_s
         self.sleep(pause_s)
 
 

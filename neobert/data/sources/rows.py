@@ -30,7 +30,7 @@ NESTED = (
 def choose_column(
     columns: Mapping[str, object],
     wanted: str | None,
-    place: str,
+    location: str,
     setting: str = TEXT_SETTING,
     candidates: tuple[str, ...] = CANDIDATES,
 ) -> str:
@@ -41,13 +41,13 @@ def choose_column(
     if wanted is not None:
         if wanted in columns:
             return wanted
-        raise column_error(f"there is no column {wanted!r}", columns, place, setting)
+        raise column_error(f"there is no column {wanted!r}", columns, location, setting)
     found = [name for name in candidates if name in columns]
     if len(found) == 1:
         return found[0]
     if found:
-        raise column_error(f"several columns may be the text: {', '.join(found)}", columns, place, setting)
-    raise column_error(f"none of the columns is named {', '.join(candidates)}", columns, place, setting)
+        raise column_error(f"several columns may be the text: {', '.join(found)}", columns, location, setting)
+    raise column_error(f"none of the columns is named {', '.join(candidates)}", columns, location, setting)
 
 
 KINDS = {
@@ -56,23 +56,23 @@ KINDS = {
 }  # fmt: skip
 
 
-def kind_text(value: object) -> str:
+def describe_kind(value: object) -> str:
     """Return the kind of a cell's value as text."""
     return KINDS.get(type(value), type(value).__name__)
 
 
-def text_of(value: object, column: str, place: str, setting: str = TEXT_SETTING) -> str:
+def parse_text(value: object, column: str, location: str, setting: str = TEXT_SETTING) -> str:
     """Return the text of one row; null counts as an empty document. Raises DAT011 for anything but text."""
     if value is None:
         return ""
     if isinstance(value, str):
         return value
     hint = NESTED if isinstance(value, list | dict) else f"set {setting} to a column of strings"
-    raise ProjectError("DAT011", f"column {column!r} holds {kind_text(value)}, not text", hint, place)
+    raise ProjectError("DAT011", f"column {column!r} holds {describe_kind(value)}, not text", hint, location)
 
 
-def column_error(message: str, columns: Mapping[str, object], place: str, setting: str) -> ProjectError:
-    """Return DAT011; for a text, the hint names the columns of strings, and the way out of nested text."""
+def column_error(message: str, columns: Mapping[str, object], location: str, setting: str) -> ProjectError:
+    """Return DAT011. For a text, the hint lists string columns and how to unnest text."""
     names, ways = list(columns), []
     if setting in (TEXT_SETTING, TEXT_OPTION):
         ways = [NESTED] * any(isinstance(value, Mapping | list | tuple) for value in columns.values())
@@ -81,10 +81,10 @@ def column_error(message: str, columns: Mapping[str, object], place: str, settin
         ways = ["correct or remove the row"]
     elif names or not ways:
         ways.append(f"set {setting} to one of the columns: {', '.join(map(repr, names or columns))}")
-    return ProjectError("DAT011", message, of_trl(columns) + "; or ".join(ways), place)
+    return ProjectError("DAT011", message, trl_hint(columns) + "; or ".join(ways), location)
 
 
-def of_trl(columns: Collection[str]) -> str:
+def trl_hint(columns: Collection[str]) -> str:
     """Return the start of a hint for a table of preferences; empty for other columns."""
     return "TRL trains on preferences; here, " if {"chosen", "rejected"} <= {*columns} else ""
 
@@ -141,13 +141,13 @@ class RowFormat:
         """Return whether the text is the only field, so that files without columns can be read."""
         return tuple(field.name for field in self.fields) == (TEXT,)
 
-    def columns(self, available: Mapping[str, object], place: str) -> dict[str, str]:
-        """Return the column of each field, given the columns with a value of each.
+    def columns(self, available: Mapping[str, object], location: str) -> dict[str, str]:
+        """Return the column of each field, given the columns, each with a sample value.
 
         Raises DAT011 if it is absent, ambiguous, or used twice.
         """
         chosen = {
-            field.name: choose_column(available, field.column, place, field.setting, field.candidates)
+            field.name: choose_column(available, field.column, location, field.setting, field.candidates)
             for field in self.fields
         }
         settings: dict[str, str] = {}
@@ -155,17 +155,19 @@ class RowFormat:
             column = chosen[field.name]
             if column in settings:
                 message = f"{settings[column]} and {field.setting} both name column {column!r}"
-                raise column_error(message, available, place, field.setting)
+                raise column_error(message, available, location, field.setting)
             settings[column] = field.setting
         return chosen
 
-    def refuse_repeated(self, header: Sequence[str], place: str) -> None:
+    def refuse_repeated_columns(self, header: Sequence[str], location: str) -> None:
         """Raise DAT011 if two columns share a name that a field may read; without fields, any name."""
         read = {name for field in self.fields for name in (field.column or "", *field.candidates)}
         repeated = {name for name in header if header.count(name) > 1 and (name in read or not read)} - {""}
         if repeated:
             name = sorted(repeated)[0]
-            raise ProjectError("DAT011", f"several columns are named {name!r}", "rename all but one", place)
+            raise ProjectError(
+                "DAT011", f"several columns are named {name!r}", "rename all but one", location
+            )
 
     def chosen(self, columns: Mapping[str, str]) -> RowFormat:
         """Return a copy that reads each field from its column in `columns`."""
@@ -178,13 +180,13 @@ class RowFormat:
         fields = (replace(field, column=column) if field.name == TEXT else field for field in self.fields)
         return replace(self, fields=tuple(fields))
 
-    def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
+    def row(self, values: Mapping[str, Any], columns: Mapping[str, str], location: str) -> Row:
         """Select the fields from a table's row. Raises DAT011 for a text that is not a string.
 
         A row without any text has None for a cell that is null or empty: spreadsheets export empty rows.
         """
         texts = {
-            field.name: text_of(values[columns[field.name]], columns[field.name], place, field.setting)
+            field.name: parse_text(values[columns[field.name]], columns[field.name], location, field.setting)
             for field in self.fields
             if field.read is None
         }
@@ -193,9 +195,9 @@ class RowFormat:
             if field.read is not None:
                 value = values[columns[field.name]]
                 is_left_out = value in (None, "") and texts and not any(map(str.strip, texts.values()))
-                row[field.name] = None if is_left_out else field.read(value, place)
+                row[field.name] = None if is_left_out else field.read(value, location)
         if self.check is not None:
-            self.check(row, place)
+            self.check(row, location)
         return row
 
     def key(self, row: Row) -> str:
@@ -224,7 +226,7 @@ def text_rows(config: DatasetConfig) -> RowFormat:
     return RowFormat((field,), config.column_names, config.tsv_quotes, document_per_line=lines)
 
 
-def characters(row: Row) -> int:
+def count_characters(row: Row) -> int:
     """Count the characters of a row's strings, which limit the memory of a batch."""
     return sum(len(value) for value in row.values() if isinstance(value, str))
 
@@ -238,7 +240,7 @@ def check_plain_text(path: object, rows: RowFormat) -> None:
         raise ProjectError("DAT011", f"is plain text, but the task reads {names}", hint, str(path))
 
 
-def without_layout(text: str) -> str:
+def without_whitespace_and_case(text: str) -> str:
     """Return a text without whitespace and case: texts that are equal in this form are copies.
 
     Whitespace is removed rather than collapsed, because mirrors of one dataset are tokenized differently

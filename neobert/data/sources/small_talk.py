@@ -37,31 +37,31 @@ def _conversation(number: int) -> list[dict[str, Any]]:
     """Return one to three questions with answers; every third conversation has a system prompt."""
     messages = [{"role": "system", "content": _SYSTEM}] if number % 3 == 0 else []
     for turn in range(1 + number % 3):
-        question, answer = _turn(7 * number + 11 * turn)
+        question, answer = _question_and_answer(7 * number + 11 * turn)
         messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     return messages
 
 
-def _turn(number: int) -> tuple[str, str]:
-    kind, place = number % 4, number // 4
+def _question_and_answer(number: int) -> tuple[str, str]:
+    kind, index = number % 4, number // 4
     if kind == 0:
-        thing, colour = _nth(_COLOURS, place)
+        thing, colour = _nth_pair(_COLOURS, index)
         return f"What colour is {thing}?", f"{thing.capitalize()} is {colour}."
     if kind == 1:
-        animal, sound = _nth(_SOUNDS, place)
+        animal, sound = _nth_pair(_SOUNDS, index)
         return f"What does a {animal} do?", f"A {animal} {sound}."
     if kind == 2:
-        letter, following = list(pairwise(_LETTERS))[place % 25]
+        letter, following = list(pairwise(_LETTERS))[index % 25]
         return f"Which letter comes after {letter}?", f"After {letter} comes {following}."
-    first, second = place % 9 + 1, place // 9 % 9 + 1
+    first, second = index % 9 + 1, index // 9 % 9 + 1
     return f"What is {first} plus {second}?", f"{first} plus {second} is {first + second}."
 
 
-def _nth(pairs: dict[str, str], place: int) -> tuple[str, str]:
-    return list(pairs.items())[place % len(pairs)]
+def _nth_pair(pairs: dict[str, str], index: int) -> tuple[str, str]:
+    return list(pairs.items())[index % len(pairs)]
 
 
-def pairs() -> list[tuple[str, str]]:
+def question_answer_pairs() -> list[tuple[str, str]]:
     """Return questions, each with its answer: a colour in three wordings, a sound, a letter or a sum."""
     found = []
     for thing, colour in _COLOURS.items():

@@ -55,8 +55,8 @@ class SplitSlice(NamedTuple):
 
         Percentages round to the nearest document; `total` may be None unless `needs_total`.
         """
-        start = _place(self.start, total) if self.start else 0
-        stop = _place(self.stop, total) if self.stop else None
+        start = _resolve_bound(self.start, total) if self.start else 0
+        stop = _resolve_bound(self.stop, total) if self.stop else None
         return start, stop
 
 
@@ -70,31 +70,31 @@ def parse_split(text: str, key: str) -> SplitSlice:
             "use a name with at most one slice, e.g. train, train[:1%] or train[100:200]",
             key,
         )
-    bounds = [_bound(match[group], key) for group in ("start", "stop")]
+    bounds = [_parse_bound(match[group], key) for group in ("start", "stop")]
     return SplitSlice(match["name"], *bounds)
 
 
-def head(count: int) -> SplitSlice:
+def head_slice(count: int) -> SplitSlice:
     """Return the slice of the first `count` documents."""
     return SplitSlice("", None, (count, False))
 
 
-def all_but_head(count: int) -> SplitSlice:
+def slice_without_head(count: int) -> SplitSlice:
     """Return the slice of all documents but the first `count`."""
     return SplitSlice("", (count, False))
 
 
-def splits_read(config: DatasetConfig, names: Iterable[str]) -> tuple[SplitSlice, SplitSlice | None]:
+def splits_to_read(config: DatasetConfig, names: Iterable[str]) -> tuple[SplitSlice, SplitSlice | None]:
     """Return the slices of training and evaluation text; None if no split is for evaluation.
 
     `names` are the splits of the data. Raises DAT001 for a split that does not exist.
     """
-    training = _existing(config.train_split, names, TRAIN_KEY)
+    training = _parse_existing_split(config.train_split, names, TRAIN_KEY)
     evaluation = config.eval_split or evaluation_split(tuple(names), training.name)
-    return training, None if evaluation is None else _existing(evaluation, names, EVALUATION_KEY)
+    return training, None if evaluation is None else _parse_existing_split(evaluation, names, EVALUATION_KEY)
 
 
-def _existing(text: str, names: Iterable[str], key: str) -> SplitSlice:
+def _parse_existing_split(text: str, names: Iterable[str], key: str) -> SplitSlice:
     wanted, known = parse_split(text, key), list(names)
     if wanted.name not in known:
         hint = f"set {key} to one of: {', '.join(known)}"
@@ -116,7 +116,7 @@ def evaluation_split(names: tuple[str, ...], training: str) -> str | None:
     return next((name for name in EVALUATION_NAMES if name in names and name != training), None)
 
 
-def _bound(text: str | None, key: str) -> tuple[int, bool] | None:
+def _parse_bound(text: str | None, key: str) -> tuple[int, bool] | None:
     if text is None:
         return None
     number, is_percent = int(text.rstrip("%")), text.endswith("%")
@@ -125,10 +125,10 @@ def _bound(text: str | None, key: str) -> tuple[int, bool] | None:
     return number, is_percent
 
 
-def _place(bound: tuple[int, bool], total: int | None) -> int:
+def _resolve_bound(bound: tuple[int, bool], total: int | None) -> int:
     number, is_percent = bound
     if not is_percent and number >= 0:
         return number
     assert total is not None
-    place = round(number * total / 100) if is_percent else number
-    return max(0, place + total) if place < 0 else min(place, total)
+    index = round(number * total / 100) if is_percent else number
+    return max(0, index + total) if index < 0 else min(index, total)

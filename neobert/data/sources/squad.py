@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from neobert.data.sources.unreadable import unreadable
+from neobert.data.sources.unreadable import unreadable_error
 
 MAX_CHARACTERS = 1 << 28
 """The file is read at once: the training file of SQuAD 2.0 has 42 million characters."""
@@ -30,7 +30,7 @@ def squad_rows(texts: Iterable[str], path: Path) -> Iterator[tuple[str, Mapping[
         parts.append(text)
         size += len(text)
         if size > MAX_CHARACTERS:
-            raise unreadable(path, f"is longer than {MAX_CHARACTERS:,} characters", _SHAPE)
+            raise unreadable_error(path, f"is longer than {MAX_CHARACTERS:,} characters", _SHAPE)
     number = 0
     try:
         for article in json.loads("".join(parts))["data"]:
@@ -48,8 +48,10 @@ def squad_rows(texts: Iterable[str], path: Path) -> Iterator[tuple[str, Mapping[
                         },
                     )
     except (ValueError, RecursionError) as error:
-        raise unreadable(path, f"is not JSON: {error}", _SHAPE) from error
+        raise unreadable_error(path, f"is not JSON: {error}", _SHAPE) from error
     except (KeyError, TypeError, AttributeError) as error:
         if number == 0 and error.args == (_PARAGRAPHS,):
-            raise unreadable(path, "is one JSON object with rows in its list data", _FROM_LIST) from error
-        raise unreadable(path, f"is not a SQuAD file: error after question {number}", _SHAPE) from error
+            raise unreadable_error(
+                path, "is one JSON object with rows in its list data", _FROM_LIST
+            ) from error
+        raise unreadable_error(path, f"is not a SQuAD file: error after question {number}", _SHAPE) from error

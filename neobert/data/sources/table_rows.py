@@ -15,14 +15,14 @@ from typing import IO, Any, Literal, NamedTuple
 from neobert.config.text_formats import CONLL, PARQUET
 from neobert.data.sources.conll import conll_rows
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, line_pieces, whole_lines
-from neobert.data.sources.rows import Row, RowFormat, kind_text
+from neobert.data.sources.rows import Row, RowFormat, describe_kind
 from neobert.data.sources.squad import is_squad, squad_rows
 from neobert.data.sources.unreadable import (
     MARK_BYTES,
     PARQUET_MARK,
     check_first_line,
     check_start,
-    unreadable,
+    unreadable_error,
 )
 from neobert.plurals import counted
 
@@ -58,7 +58,7 @@ _SEPARATORS = {
 }
 
 
-def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
+def read_table_rows(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
     """Yield (location for messages, values of a row by column). Raises DAT001 for a malformed file.
 
     `.json` holds one array of objects, an object per line, or the questions of SQuAD.
@@ -80,7 +80,7 @@ def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
     read = [first, *islice(pieces, LINES_OF_BEGINNING)]
     is_only_line = all(each.number == first.number or not each.text.strip() for each in read)
     if is_only_line and _COLUMNS_OF_PANDAS.match(first.text):
-        raise unreadable(path, "is column-oriented JSON, not rows", _RECORDS)
+        raise unreadable_error(path, "is column-oriented JSON, not rows", _RECORDS)
     if is_squad("".join(piece.text for piece in read)):
         return squad_rows((piece.text for piece in chain(read, pieces)), path)
     return _json_lines(chain(read, pieces), path)
@@ -89,27 +89,27 @@ def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
 def _json_lines(pieces: Iterator[LinePiece], path: Path) -> Rows:
     for number, line in whole_lines(pieces, path):
         if line.strip():
-            yield (place := f"{path}:{number}"), _object(line, place)
+            yield (location := f"{path}:{number}"), _parse_object(line, location)
 
 
-def _object(line: str, place: str) -> dict[str, Any]:
+def _parse_object(line: str, location: str) -> dict[str, Any]:
     try:
         row = _DECODER.decode(line)
     except (ValueError, RecursionError) as error:
         if (values := _INDENTED.get(line.strip())) is not None:
-            raise unreadable(
-                place,
+            raise unreadable_error(
+                location,
                 "begins a value of several lines",
                 f"{_ONE_PER_LINE}: jq -c {values} in.json > out.jsonl",
             ) from error
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
-        raise unreadable(place, f"is not JSON: {reason}", _ONE_PER_LINE) from error
-    if (found := _row_of(row)) is None:
-        raise unreadable(place, f"is {kind_text(row)}, not a JSON object", _ONE_PER_LINE)
+        raise unreadable_error(location, f"is not JSON: {reason}", _ONE_PER_LINE) from error
+    if (found := _row_from_value(row)) is None:
+        raise unreadable_error(location, f"is {describe_kind(row)}, not a JSON object", _ONE_PER_LINE)
     return found
 
 
-def _row_of(value: object) -> dict[str, Any] | None:
+def _row_from_value(value: object) -> dict[str, Any] | None:
     """Return an object, or the row of a conversation that is a bare list of messages."""
     if isinstance(value, list) and all(isinstance(each, dict) for each in value):
         return {MESSAGES: value}
@@ -123,8 +123,8 @@ def _json_array(pieces: Iterator[LinePiece], path: Path) -> Rows:
             number += 1
             yield f"{path}, object {number}", row
     except (ValueError, RecursionError) as error:
-        place = f"{path}, object {number + 1}"
-        raise unreadable(place, f"is not JSON: {error}", "write an array of JSON objects") from error
+        location = f"{path}, object {number + 1}"
+        raise unreadable_error(location, f"is not JSON: {error}", "write an array of JSON objects") from error
 
 
 def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowFormat) -> Rows:
@@ -138,7 +138,7 @@ def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowF
     if rows.column_names is None:
         first_line = next(lines, "")
         check_first_line(first_line, path)
-        delimiter = delimiter_of(first_line, delimiter)
+        delimiter = detect_delimiter(first_line, delimiter)
         lines = chain([first_line], lines)
     has_quotes = delimiter != "\t" or rows.tsv_quotes
     hint = _QUOTE_FIELDS if delimiter != "\t" else _QUOTE_TSV if has_quotes else _PLAIN_TSV
@@ -147,21 +147,23 @@ def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowF
     first = 1  # line of the row: a quote that is not closed fails many lines later
     try:
         header = next(reader, []) if rows.column_names is None else list(rows.column_names)
-        rows.refuse_repeated(header, f"{path}:1")
+        rows.refuse_repeated_columns(header, f"{path}:1")
         first = reader.line_num + 1
         for fields in reader:
-            place, first = f"{path}:{first}", reader.line_num + 1
+            location, first = f"{path}:{first}", reader.line_num + 1
             if not fields:
                 continue
             if len(fields) != len(header):
                 named = "the header" if rows.column_names is None else "dataset.column_names"
                 message = f"has {counted(len(fields), 'field')}, but {named} has {len(header)}"
-                raise unreadable(place, message, _COMPLETE if _is_cut_short(fields, header) else hint)
-            yield place, dict(zip(header, fields, strict=True))
+                raise unreadable_error(
+                    location, message, _COMPLETE if _is_cut_short(fields, header) else hint
+                )
+            yield location, dict(zip(header, fields, strict=True))
     except csv.Error as error:
         reason = str(error).replace("\t", "\\t")
         runs_on = f"a quoted field runs to line {reader.line_num}: " if reader.line_num > first else ""
-        raise unreadable(f"{path}:{first}", f"is not CSV: {runs_on}{reason}", hint) from error
+        raise unreadable_error(f"{path}:{first}", f"is not CSV: {runs_on}{reason}", hint) from error
 
 
 def _is_cut_short(fields: Sequence[str], header: Sequence[str]) -> bool:
@@ -169,14 +171,14 @@ def _is_cut_short(fields: Sequence[str], header: Sequence[str]) -> bool:
     return len(fields) < len(header) and not any(_SWALLOWED.search(field) for field in fields)
 
 
-def delimiter_of(header: str, expected: str) -> str:
+def detect_delimiter(header: str, expected: str) -> str:
     """Return the delimiter of a table with this header: `expected` if the header has it."""
     if expected not in header and (found := _SEPARATING.search(header)):
         return found[0]
     return expected
 
 
-class _Taken(NamedTuple):
+class _ParsedObjects(NamedTuple):
     """Parsed objects, the unparsed rest, the token expected next, and the error of parsing the rest."""
 
     objects: list[dict[str, Any]]
@@ -190,50 +192,50 @@ def array_objects(chunks: Iterable[str], max_characters: int) -> Iterator[dict[s
 
     Raises ValueError for anything but one array of objects, each of at most `max_characters`.
     """
-    taken, retry_at = _Taken([], "", _START, None), 0
+    taken, retry_at = _ParsedObjects([], "", _START, None), 0
     for chunk in chunks:
         text = taken.rest + chunk
         # An object that spans many chunks is not parsed from its start for each chunk.
         if len(text) < retry_at:
             taken = taken._replace(objects=[], rest=text)
             continue
-        taken = _take(text, taken.expected)
+        taken = _parse_objects(text, taken.expected)
         yield from taken.objects
         retry_at = 2 * len(taken.rest)
         if len(taken.rest) > max_characters:
             raise taken.error or ValueError(f"one object is longer than {max_characters:,} characters")
-    taken = _take(taken.rest, taken.expected)
+    taken = _parse_objects(taken.rest, taken.expected)
     yield from taken.objects
     if taken.expected != _END or taken.rest:
         raise taken.error or ValueError(f"the text ends where {taken.expected} is expected")
 
 
-def _take(text: str, expected: str) -> _Taken:
+def _parse_objects(text: str, expected: str) -> _ParsedObjects:
     """Parse all complete objects of `text`, which starts where the token `expected` must follow."""
     objects: list[dict[str, Any]] = []
-    place = _after_space(text, 0)
-    while place < len(text):
-        if text[place] in _SEPARATORS[expected]:
-            expected, place = _SEPARATORS[expected][text[place]], place + 1
+    offset = _skip_whitespace(text, 0)
+    while offset < len(text):
+        if text[offset] in _SEPARATORS[expected]:
+            expected, offset = _SEPARATORS[expected][text[offset]], offset + 1
         else:
-            wrong, row, end = ValueError(f"{text[place]!r} where {expected} is expected"), None, place
-            if text[place] in "{[" and expected in (_FIRST, _OBJECT):
+            wrong, row, end = ValueError(f"{text[offset]!r} where {expected} is expected"), None, offset
+            if text[offset] in "{[" and expected in (_FIRST, _OBJECT):
                 try:
-                    found, end = _DECODER.raw_decode(text, place)
+                    found, end = _DECODER.raw_decode(text, offset)
                 except ValueError as error:
-                    return _Taken(objects, text[place:], expected, error)
-                row = _row_of(found)
+                    return _ParsedObjects(objects, text[offset:], expected, error)
+                row = _row_from_value(found)
             if row is None:
-                return _Taken(objects, text[place:], expected, wrong)
+                return _ParsedObjects(objects, text[offset:], expected, wrong)
             objects.append(row)
-            expected, place = _NEXT, end
-        place = _after_space(text, place)
-    return _Taken(objects, "", expected, None)
+            expected, offset = _NEXT, end
+        offset = _skip_whitespace(text, offset)
+    return _ParsedObjects(objects, "", expected, None)
 
 
-def _after_space(text: str, place: int) -> int:
-    match = _SPACE.match(text, place)
-    return place if match is None else match.end()
+def _skip_whitespace(text: str, offset: int) -> int:
+    match = _SPACE.match(text, offset)
+    return offset if match is None else match.end()
 
 
 def parquet_rows(
@@ -243,16 +245,16 @@ def parquet_rows(
 
     Raises DAT001 if the file is damaged, DAT011 for unsuitable columns.
     """
-    with _parquet(handle, path) as table:
-        columns = _columns(table, path, rows)
+    with _open_parquet(handle, path) as table:
+        columns = _select_columns(table, path, rows)
         names = list(dict.fromkeys(columns.values()))
-        for place, values in _parquet_values(table, path, names, row_group):
-            yield rows.row(values, columns, place)
+        for location, values in _parquet_values(table, path, names, row_group):
+            yield rows.row(values, columns, location)
 
 
 def _whole_parquet_rows(handle: IO[bytes], path: Path, rows: RowFormat) -> Rows:
-    with _parquet(handle, path) as table:
-        rows.refuse_repeated(table.schema_arrow.names, str(path))
+    with _open_parquet(handle, path) as table:
+        rows.refuse_repeated_columns(table.schema_arrow.names, str(path))
         yield from _parquet_values(table, path, None)
 
 
@@ -265,7 +267,7 @@ class RowGroup(NamedTuple):
 
 def row_groups(handle: IO[bytes], path: Path) -> list[RowGroup]:
     """Return the row groups of a parquet file. Raises DAT001 if it is damaged."""
-    with _parquet(handle, path) as table:
+    with _open_parquet(handle, path) as table:
         groups = (table.metadata.row_group(number) for number in range(table.metadata.num_row_groups))
         return [RowGroup(group.num_rows, group.total_byte_size) for group in groups]
 
@@ -273,53 +275,55 @@ def row_groups(handle: IO[bytes], path: Path) -> list[RowGroup]:
 def _parquet_values(table: Any, path: Path, columns: list[str] | None, row_group: int | None = None) -> Rows:
     chosen = range(table.metadata.num_row_groups) if row_group is None else [row_group]
     number = sum(table.metadata.row_group(before).num_rows for before in range(row_group or 0))
-    batch_size = _batch_rows(table.metadata)
+    batch_size = _rows_per_batch(table.metadata)
     for batch in table.iter_batches(batch_size=batch_size, row_groups=list(chosen), columns=columns):
         names = columns or batch.schema.names
         for cells in zip(*(batch.column(name) for name in names), strict=True):
             number += 1
-            values = {name: _value(cell, path, number) for name, cell in zip(names, cells, strict=True)}
+            values = {
+                name: _convert_cell(cell, path, number) for name, cell in zip(names, cells, strict=True)
+            }
             yield f"{path}, row {number}", values
 
 
 def parquet_columns(handle: IO[bytes], path: Path, rows: RowFormat) -> dict[str, str]:
     """Return the column of each field. Raises the same errors as `parquet_rows`."""
-    with _parquet(handle, path) as table:
-        return _columns(table, path, rows)
+    with _open_parquet(handle, path) as table:
+        return _select_columns(table, path, rows)
 
 
-def _columns(table: Any, path: Path, rows: RowFormat) -> dict[str, str]:
-    rows.refuse_repeated(table.schema_arrow.names, str(path))
+def _select_columns(table: Any, path: Path, rows: RowFormat) -> dict[str, str]:
+    rows.refuse_repeated_columns(table.schema_arrow.names, str(path))
     kinds = ((field.name, str(field.type)) for field in table.schema_arrow)
-    return rows.columns({name: _example(kind) for name, kind in kinds}, str(path))
+    return rows.columns({name: _example_value(kind) for name, kind in kinds}, str(path))
 
 
-def _example(kind: str) -> object:
+def _example_value(kind: str) -> object:
     """Return a value for hints by the type of a column: a text, a nested value, or a number."""
     if "<" in kind and not kind.startswith("dictionary"):
         return ()
     return "" if "string" in kind else 0
 
 
-def _batch_rows(metadata: Any) -> int:
+def _rows_per_batch(metadata: Any) -> int:
     """Return the number of rows per read: about `MAX_BYTES` in the row group with the longest rows."""
     groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
     longest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=1)
     return max(1, min(MAX_ROWS, int(MAX_BYTES / max(1, longest))))
 
 
-def _value(cell: Any, path: Path, row: int) -> object:
+def _convert_cell(cell: Any, path: Path, row: int) -> object:
     try:
         value = cell.as_py()
     except UnicodeDecodeError as error:
-        raise unreadable(
+        raise unreadable_error(
             f"{path}, row {row}", f"is not UTF-8: {error}", "save the column as UTF-8"
         ) from error
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 @contextmanager
-def _parquet(handle: IO[bytes], path: Path) -> Iterator[Any]:
+def _open_parquet(handle: IO[bytes], path: Path) -> Iterator[Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -330,6 +334,6 @@ def _parquet(handle: IO[bytes], path: Path) -> Iterator[Any]:
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # an error of the disk, not of the content
-        raise unreadable(
+        raise unreadable_error(
             path, f"is not a readable parquet file: {error}", "save the file as parquet again"
         ) from error

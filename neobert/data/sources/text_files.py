@@ -28,7 +28,7 @@ from neobert.data.sources.lines import line_pieces, whole_lines
 from neobert.data.sources.rows import TEXT as TEXT_FIELD
 from neobert.data.sources.rows import Row, RowFormat, UnknownLabelError, check_plain_text
 from neobert.data.sources.token_shards import shard_rows
-from neobert.data.sources.unreadable import unopened, unreadable
+from neobert.data.sources.unreadable import unopened_error, unreadable_error
 from neobert.errors import ProjectError
 from neobert.plurals import counted, listed
 
@@ -47,36 +47,36 @@ def read_rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iter
     Raises DAT001 for a file that cannot be read, DAT011 for missing or ambiguous columns, DAT020 for labels.
     """
     try:
-        yield from _rows(path, rows, row_group)
+        yield from _iterate_rows(path, rows, row_group)
     except UnknownLabelError as error:
-        raise replace(error, message=f"{error.message}; {_labels_found(path, rows)}") from error
+        raise replace(error, message=f"{error.message}; {_describe_labels(path, rows)}") from error
     except ProjectError as error:
-        if error.code == LABEL_CODE and (refused := _refused(path, rows)):
+        if error.code == LABEL_CODE and (refused := _describe_refused_rows(path, rows)):
             raise replace(error, message=f"{error.message}; {refused}") from error
         raise
 
 
-def _refused(path: Path, rows: RowFormat) -> str:
+def _describe_refused_rows(path: Path, rows: RowFormat) -> str:
     """Return as text how many of the first rows of a table are refused; empty for a single row."""
     table, columns = read_table(path, rows), dict[str, str]()
     number, num_refused, part = 0, 0, "the first "
     with suppress(ProjectError):  # a malformed row ends the count
-        for place, values in islice(table, LABELLED_ROWS):
+        for location, values in islice(table, LABELLED_ROWS):
             number += 1
-            columns = columns or rows.columns(values, place)
+            columns = columns or rows.columns(values, location)
             try:
-                rows.row(values, columns, place)
+                rows.row(values, columns, location)
             except (ProjectError, KeyError):  # KeyError: the row lacks a column
                 num_refused += 1
         part = "" if next(table, None) is None else part
     return f"{num_refused:,} of {part}{counted(number, 'row')} are refused" if num_refused > 1 else ""
 
 
-def _labels_found(path: Path, rows: RowFormat) -> str:
+def _describe_labels(path: Path, rows: RowFormat) -> str:
     """Return the different labels in the first rows of a file as text."""
     fields = [replace(field, read=lambda cell, _: cell) for field in rows.fields if not field.is_text]
     unread = replace(rows, fields=tuple(fields), check=None)
-    head, part, found = _rows(path, unread), "the first rows", set[str]()
+    head, part, found = _iterate_rows(path, unread), "the first rows", set[str]()
     with suppress(ProjectError):  # of a later row: the labels up to there are listed
         for row in islice(head, LABELLED_ROWS):
             for cell in row.values():
@@ -86,17 +86,17 @@ def _labels_found(path: Path, rows: RowFormat) -> str:
     return f"labels in {part}: {listed([*map(repr, sorted(found))], _LISTED_LABELS)}"
 
 
-def _rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iterator[Row]:
+def _iterate_rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iterator[Row]:
     kind = text_format(path)
     assert kind is not None, path
     if kind == TOKEN_IDS:
         check_plain_text(path, rows)
         yield from shard_rows(path)
         return
-    with opened(path, seekable=kind == PARQUET) as handle:
+    with open_decompressed(path, seekable=kind == PARQUET) as handle:
         if kind == TEXT:
             check_plain_text(path, rows)
-            yield from ({TEXT_FIELD: text} for text in _documents(handle, path, rows.document_per_line))
+            yield from ({TEXT_FIELD: text} for text in _split_documents(handle, path, rows.document_per_line))
         elif kind == PARQUET:
             yield from table_rows.parquet_rows(handle, path, rows, row_group)
         else:
@@ -106,24 +106,24 @@ def _rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iterator
 def read_table(path: Path, rows: RowFormat = ALL_COLUMNS) -> table_rows.Rows:
     """Yield (location for messages, all values of a row by column). Raises DAT001 for a malformed table."""
     kind = str(text_format(path))
-    with opened(path, seekable=kind == PARQUET) as handle:
-        yield from table_rows.rows_of(handle, path, kind, rows)
+    with open_decompressed(path, seekable=kind == PARQUET) as handle:
+        yield from table_rows.read_table_rows(handle, path, kind, rows)
 
 
-def delimiter_of(path: Path) -> str:
+def file_delimiter(path: Path) -> str:
     """Return the delimiter of a CSV or TSV file. Raises DAT001 for a file that cannot be read."""
-    with opened(path) as handle:
+    with open_decompressed(path) as handle:
         _, header = next(whole_lines(line_pieces(handle, path), path), (1, ""))
-    return table_rows.delimiter_of(header, table_rows.DELIMITERS[str(text_format(path))])
+    return table_rows.detect_delimiter(header, table_rows.DELIMITERS[str(text_format(path))])
 
 
 def row_groups(path: Path) -> list[table_rows.RowGroup]:
     """Return the row groups of a Parquet file that is not compressed as a whole."""
-    with opened(path) as handle:
+    with open_decompressed(path) as handle:
         return table_rows.row_groups(handle, path)
 
 
-def column_of(path: Path, rows: RowFormat) -> str | None:
+def file_columns(path: Path, rows: RowFormat) -> str | None:
     """Return the column names of the row's fields, comma-separated; None for a file without columns or rows.
 
     Raises DAT001 for a file that cannot be read, DAT011 for missing or ambiguous columns.
@@ -131,15 +131,15 @@ def column_of(path: Path, rows: RowFormat) -> str | None:
     kind = text_format(path)
     if kind in (None, TEXT, TOKEN_IDS):
         return None
-    with opened(path, seekable=kind == PARQUET) as handle:
+    with open_decompressed(path, seekable=kind == PARQUET) as handle:
         if kind == PARQUET:
             return ", ".join(table_rows.parquet_columns(handle, path, rows).values())
-        for place, values in table_rows.rows_of(handle, path, kind, rows):
-            return ", ".join(rows.columns(values, place).values())
+        for location, values in table_rows.read_table_rows(handle, path, kind, rows):
+            return ", ".join(rows.columns(values, location).values())
     return None
 
 
-def _documents(handle: IO[bytes], path: Path, is_per_line: bool) -> Iterator[str]:
+def _split_documents(handle: IO[bytes], path: Path, is_per_line: bool) -> Iterator[str]:
     """Yield runs of lines between blank lines, or with `is_per_line` each line; neither is blank."""
     run: list[str] = []
     size = 0
@@ -155,20 +155,20 @@ def _documents(handle: IO[bytes], path: Path, is_per_line: bool) -> Iterator[str
         run.append(text)
         size += len(text)
         if size > MAX_RUN_CHARACTERS:
-            *whole, rest = _cut_at_spaces("".join(run))
+            *whole, rest = _split_at_whitespace("".join(run))
             yield from whole
             run, size = [rest] if rest else [], len(rest)
     if run:
         yield "".join(run).strip("\r\n")
 
 
-def _cut_at_spaces(run: str) -> Iterator[str]:
+def _split_at_whitespace(run: str) -> Iterator[str]:
     """Split text into pieces of at most `MAX_RUN_CHARACTERS`; whitespace at a cut is dropped."""
     start = 0
     while len(run) - start > MAX_RUN_CHARACTERS:
         stop = start + MAX_RUN_CHARACTERS
         searched = range(stop, max(start, stop - _SEARCHED_CHARACTERS), -1)
-        cut = next((place for place in searched if run[place].isspace()), None)
+        cut = next((location for location in searched if run[location].isspace()), None)
         yield run[start : stop if cut is None else cut]
         start = stop if cut is None else cut + 1
     yield run[start:]
@@ -177,17 +177,19 @@ def _cut_at_spaces(run: str) -> Iterator[str]:
 def _table_rows(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Iterator[Row]:
     columns: dict[str, str] = {}
     needed: set[str] = set()
-    for place, values in table_rows.rows_of(handle, path, kind, rows):
+    for location, values in table_rows.read_table_rows(handle, path, kind, rows):
         if not columns:
-            columns = rows.columns(values, place)
+            columns = rows.columns(values, location)
             needed = {*columns.values()}
         elif not values.keys() >= needed:
-            rows.chosen(columns).columns(values, place)  # raises DAT011 for the missing column
-        row = rows.row(values, columns, place)
-        yield {name: encodable(each) if isinstance(each, str) else each for name, each in row.items()}
+            rows.chosen(columns).columns(values, location)  # raises DAT011 for the missing column
+        row = rows.row(values, columns, location)
+        yield {
+            name: replace_surrogates(each) if isinstance(each, str) else each for name, each in row.items()
+        }
 
 
-def encodable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which JSON can contain and UTF-8 cannot encode."""
     if text.isascii():
         return text
@@ -199,14 +201,14 @@ def encodable(text: str) -> str:
 
 
 @contextmanager
-def opened(path: Path, *, seekable: bool = False) -> Iterator[IO[bytes]]:
+def open_decompressed(path: Path, *, seekable: bool = False) -> Iterator[IO[bytes]]:
     """Open a file, decompressed. Raises DAT001 if it cannot be read.
 
     A compressed file that has to be seekable is decompressed into a temporary file.
     """
     compression = path.suffix.lower()
     try:
-        with _decompressing(path, compression) as handle:
+        with _open_compressed(path, compression) as handle:
             if compression not in COMPRESSIONS or not seekable:
                 yield handle
                 return
@@ -217,15 +219,15 @@ def opened(path: Path, *, seekable: bool = False) -> Iterator[IO[bytes]]:
                 copy.seek(0)
                 yield copy
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged_file_error(path, error) from error
     except OSError as error:
         # The decompressors of bz2 and zstd report damaged data as an OSError without a number.
         if error.errno is None and compression in COMPRESSIONS:
-            raise _damaged(path, error) from error
-        raise unopened(path, error) from error
+            raise _damaged_file_error(path, error) from error
+        raise unopened_error(path, error) from error
 
 
-def _decompressing(path: Path, compression: str) -> Any:
+def _open_compressed(path: Path, compression: str) -> Any:
     if compression == ".zst":
         import pyarrow as pa
 
@@ -233,7 +235,7 @@ def _decompressing(path: Path, compression: str) -> Any:
     return _OPENERS.get(compression, open)(path, "rb")
 
 
-def _damaged(path: Path, error: Exception) -> Exception:
+def _damaged_file_error(path: Path, error: Exception) -> Exception:
     name = COMPRESSIONS[path.suffix.lower()]
     hint = f"copy the file again; or remove {path.suffix} from its name if the file is not compressed"
-    return unreadable(path, f"the {name} data is truncated or corrupt ({error})", hint)
+    return unreadable_error(path, f"the {name} data is truncated or corrupt ({error})", hint)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from neobert.data.sources.rows import TEXT, Row
-from neobert.data.sources.unreadable import unopened, unreadable
+from neobert.data.sources.unreadable import unopened_error, unreadable_error
 from neobert.errors import ProjectError
 
 _TYPES = {"2": "H", "4": "I"}
@@ -53,23 +53,29 @@ class TokenShard:
     def open(cls, path: Path) -> TokenShard:
         """Read the index and the metadata of a shard. Raises DAT001 if it is not complete."""
         try:
-            type_code, count = _metadata(path)
-            ends = _little_endian("Q", path.with_name(f"{path.name}.index").read_bytes())
+            type_code, count = _read_metadata(path)
+            ends = _from_little_endian("Q", path.with_name(f"{path.name}.index").read_bytes())
             size = path.stat().st_size
         except FileNotFoundError as error:
-            raise _unfinished(path, f"{Path(error.filename).name} is missing") from None
+            raise _incomplete_shard_error(path, f"{Path(error.filename).name} is missing") from None
         except (ValueError, IndexError, KeyError) as error:
-            raise _unfinished(path, f"its index or metadata is damaged ({type(error).__name__})") from None
+            raise _incomplete_shard_error(
+                path, f"its index or metadata is damaged ({type(error).__name__})"
+            ) from None
         except OSError as error:
-            raise unopened(path, error) from error
+            raise unopened_error(path, error) from error
         last, width = (ends[-1] if ends else 0), array(type_code).itemsize
         if any(end < start for start, end in pairwise(ends)):
-            raise _unfinished(path, "the ends of documents in its index are not in ascending order")
+            raise _incomplete_shard_error(
+                path, "the ends of documents in its index are not in ascending order"
+            )
         if size != last * width:
             message = f"it has {size:,} bytes, but its index ends at {last:,} tokens of {width} bytes"
-            raise _unfinished(path, message)
+            raise _incomplete_shard_error(path, message)
         if count != last:
-            raise _unfinished(path, f"its index ends at {last:,} tokens, but its metadata counts {count:,}")
+            raise _incomplete_shard_error(
+                path, f"its index ends at {last:,} tokens, but its metadata counts {count:,}"
+            )
         return cls(path, type_code, ends)
 
     def document(self, file: IO[bytes], number: int) -> array[int]:
@@ -77,7 +83,7 @@ class TokenShard:
         start = self.ends[number - 1] if number else 0
         width = array(self.type_code).itemsize
         file.seek(start * width)
-        return _little_endian(self.type_code, file.read((self.ends[number] - start) * width))
+        return _from_little_endian(self.type_code, file.read((self.ends[number] - start) * width))
 
 
 def shard_rows(path: Path) -> Iterator[Row]:
@@ -88,14 +94,14 @@ def shard_rows(path: Path) -> Iterator[Row]:
             yield {TEXT: TokenText.from_ids(shard.document(file, number))}
 
 
-def _metadata(path: Path) -> tuple[str, int]:
+def _read_metadata(path: Path) -> tuple[str, int]:
     """Return the type code of the ids, and the number of tokens."""
     with path.with_name(f"{path.name}.metadata").open("rb") as file:
         lines = file.read(_MAX_METADATA_BYTES).decode("utf-8").split("\n")
     return _TYPES[lines[0].rpartition("|")[2]], int(lines[1])
 
 
-def _little_endian(type_code: str, data: bytes) -> array[int]:
+def _from_little_endian(type_code: str, data: bytes) -> array[int]:
     values = array(type_code)
     values.frombytes(data)
     if sys.byteorder == "big":
@@ -103,6 +109,6 @@ def _little_endian(type_code: str, data: bytes) -> array[int]:
     return values
 
 
-def _unfinished(path: Path, fault: str) -> ProjectError:
+def _incomplete_shard_error(path: Path, fault: str) -> ProjectError:
     hint = f"repeat the datatrove task that writes {path.name}, or remove {path.name}"
-    return unreadable(path, f"is an unfinished shard of datatrove: {fault}", hint)
+    return unreadable_error(path, f"is an unfinished shard of datatrove: {fault}", hint)

@@ -42,7 +42,7 @@ _PICKLE = (
 )
 
 
-def _compressed(suffix: str) -> tuple[str, str]:
+def _compressed_message_and_hint(suffix: str) -> tuple[str, str]:
     return (
         f"is compressed, but its name does not end in {suffix}",
         f"rename the file: mv {{name}} {{name}}{suffix}",
@@ -54,7 +54,7 @@ _COMPRESSED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"\xfd7zXZ\x00":
 _MARKS = {
     b"\xff\xfe": _UTF_16,
     b"\xfe\xff": _UTF_16,
-    **{mark: _compressed(suffix) for mark, suffix in _COMPRESSED.items()},
+    **{mark: _compressed_message_and_hint(suffix) for mark, suffix in _COMPRESSED.items()},
     PARQUET_MARK: (
         "is parquet, but its name does not end in .parquet",
         "rename the file: mv {name} {stem}.parquet",
@@ -90,37 +90,37 @@ _DELIMITER_LINE = re.compile(r"sep=.\s*")
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\b\x1b")
 
 
-def unreadable(place: Path | str, message: str, hint: str) -> ProjectError:
+def unreadable_error(location: Path | str, message: str, hint: str) -> ProjectError:
     """Return DAT001 for text that cannot be read."""
-    return ProjectError("DAT001", message, hint, str(place))
+    return ProjectError("DAT001", message, hint, str(location))
 
 
-def unopened(path: Path, error: OSError) -> ProjectError:
+def unopened_error(path: Path, error: OSError) -> ProjectError:
     """Return DAT001 for a file that cannot be opened or read, with the reason of the operating system."""
-    return unreadable(path, f"cannot be read: {error.strerror or error}", "check path and permissions")
+    return unreadable_error(path, f"cannot be read: {error.strerror or error}", "check path and permissions")
 
 
 def conversion_to_text(suffix: str, path: Path) -> tuple[str, str] | None:
     """Return (description of the format, command that converts `path`), or None for an unknown suffix."""
     found = _KINDS.get(suffix)
-    return None if found is None else (found[0], _for_file(found[1], path))
+    return None if found is None else (found[0], _fill_file_hint(found[1], path))
 
 
 def check_start(start: bytes, path: Path, expected_mark: bytes | None = None) -> None:
     """Raise DAT001 if the first bytes are the magic number of a format other than the expected one."""
     if start[_TAR_MARK_OFFSET:].startswith(_TAR_MARK):
-        raise unreadable(path, _TAR[0], _for_file(_TAR[1], path))
+        raise unreadable_error(path, _TAR[0], _fill_file_hint(_TAR[1], path))
     for mark, (message, hint) in _MARKS.items():
         if mark != expected_mark and start.startswith(mark):
-            raise unreadable(path, message, _for_content(hint, path))
-    if expected_mark is None and (encoding := _encoding_without_mark(start[:MARK_BYTES])):
+            raise unreadable_error(path, message, _fill_content_hint(hint, path))
+    if expected_mark is None and (encoding := _detect_utf16(start[:MARK_BYTES])):
         hint = f"convert the file: {_REPLACE.format(encoding=encoding)}"
-        raise unreadable(path, _UTF_16[0], _for_content(hint, path))
+        raise unreadable_error(path, _UTF_16[0], _fill_content_hint(hint, path))
 
 
-def _encoding_without_mark(start: bytes) -> str:
+def _detect_utf16(start: bytes) -> str:
     """Return the UTF-16 variant, recognized by a control character as every other byte; else ""."""
-    controls = [_num_controls(half) for half in (start[::2], start[1::2])]
+    controls = [_count_control_characters(half) for half in (start[::2], start[1::2])]
     if len(start) < _FEW_BYTES or max(controls) < len(start) // 4 or min(controls) > len(start) // 8:
         return ""
     return "UTF-16BE" if controls[0] > controls[1] else "UTF-16LE"
@@ -130,43 +130,43 @@ def check_first_line(line: str, path: Path) -> None:
     """Raise DAT001 if the first line of a table names the delimiter for spreadsheets (`sep=;`)."""
     if _DELIMITER_LINE.fullmatch(line):
         message = f"is {line.strip()}, which only spreadsheets read"
-        raise unreadable(f"{path}:1", message, _for_content(_WITHOUT_FIRST, path))
+        raise unreadable_error(f"{path}:1", message, _fill_content_hint(_WITHOUT_FIRST, path))
 
 
-def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> ProjectError:
+def undecodable_error(raw: bytes, offset: int, path: Path, line: int, column: int) -> ProjectError:
     """Return DAT001 for bytes that are not UTF-8; `raw` starts `column` bytes into the line."""
     where = f"{path}:{line}"
     if _is_binary(raw):
-        return unreadable(
+        return unreadable_error(
             where,
             "is binary data, not text",
             "replace the damaged file, or give it the suffix of its format",
         )
-    return unreadable(
+    return unreadable_error(
         where,
-        f"is not UTF-8: byte 0x{raw[place]:02x} at column {column + place + 1}",
-        _for_content(f"convert the file, for example: {_REPLACE.format(encoding='CP1252')}", path),
+        f"is not UTF-8: byte 0x{raw[offset]:02x} at column {column + offset + 1}",
+        _fill_content_hint(f"convert the file, for example: {_REPLACE.format(encoding='CP1252')}", path),
     )
 
 
 def _is_binary(raw: bytes) -> bool:
     """Return whether more than 1 in 100 bytes are control characters."""
-    return 100 * _num_controls(raw) > len(raw)
+    return 100 * _count_control_characters(raw) > len(raw)
 
 
-def _num_controls(raw: bytes) -> int:
+def _count_control_characters(raw: bytes) -> int:
     """Return the number of control characters that text does not have."""
     return sum(byte < 0x20 and byte not in _TEXT_CONTROLS for byte in raw)
 
 
-def _for_content(hint: str, path: Path) -> str:
-    """Fill the path into a hint for the content of a file, which a command could not edit compressed."""
+def _fill_content_hint(hint: str, path: Path) -> str:
+    """Fill the path into a hint that edits the content; a compressed file is decompressed first."""
     if path.suffix.lower() not in COMPRESSIONS:
-        return _for_file(hint, path)
-    return f"decompress the file, then {_for_file(hint, path.with_suffix(''))}"
+        return _fill_file_hint(hint, path)
+    return f"decompress the file, then {_fill_file_hint(hint, path.with_suffix(''))}"
 
 
-def _for_file(hint: str, path: Path) -> str:
+def _fill_file_hint(hint: str, path: Path) -> str:
     """Fill the path and its stem into a hint, quoted for a shell and with `./` before a leading dash."""
     stem = path.with_name(path.name.partition(".")[0] or "text")
     words = (f"./{word}" if word.startswith("-") else word for word in map(str, (path, stem)))

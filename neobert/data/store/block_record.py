@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from neobert.data.store.split_writer import squares_of
+from neobert.data.store.split_writer import sum_of_squares
 from neobert.data.store.token_store import little_endian
 from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
 from neobert.runfiles.conversation_faults import Occurrence
@@ -30,7 +30,7 @@ class BlockRecord:
         self.counts.add(encoded.counts)
         lengths = encoded.example_lengths
         self._examples += len(lengths)
-        self._squares += squares_of(lengths)
+        self._squares += sum_of_squares(lengths)
         self._longest = max(self._longest, int(lengths.max(initial=0)))
         columns = [encoded.columns[each.name].astype(little_endian(each.dtype)) for each in self._declared]
         values = (encoded.tokens.astype(self._dtype), encoded.lengths.astype("<i8"), *columns)
@@ -50,16 +50,16 @@ class BlockRecord:
         }
 
 
-def counts_of(record: dict[str, Any]) -> Counts:
+def record_counts(record: dict[str, Any]) -> Counts:
     """Return the counts of a record."""
     counts = dict(record["counts"])
     faults = {kind: Occurrence(**each) for kind, each in counts.pop("faults", {}).items()}
     return Counts(**counts, faults=faults)
 
 
-def sum_of(records: Sequence[dict[str, Any]]) -> Counts:
+def sum_counts(records: Sequence[dict[str, Any]]) -> Counts:
     """Return the counts of several blocks, in their order."""
     total = Counts()
     for record in records:
-        total.add(counts_of(record))
+        total.add(record_counts(record))
     return total

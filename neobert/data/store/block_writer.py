@@ -1,4 +1,4 @@
-"""Writer of the splits of a text, block by block: their files, and the digests that tell copies."""
+"""Writer of the splits of a text, block by block, with digests that identify copies."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import numpy as np
 
 from neobert.data.sources.rows import Row, RowFormat
 from neobert.data.store.block_record import BlockRecord
-from neobert.data.store.overlap import DIGEST, DIGESTS, TEXTS, compared_digests, digest_of
+from neobert.data.store.overlap import DIGEST, DIGESTS, TEXTS, compared_digests, row_digest
 from neobert.data.store.split_writer import HashedFile, SplitWriter
-from neobert.data.store.token_store import writing
+from neobert.data.store.token_store import convert_write_errors
 from neobert.data.tokenize.encoding import Encoder
-from neobert.data.tokenize.encoding_pool import encode_each
+from neobert.data.tokenize.encoding_pool import encode_sources
 from neobert.progress import Progress
 
 SPLIT_NAMES = {"train": "training", "eval": "evaluation"}
@@ -28,7 +28,7 @@ OF_BLOCKS = ("num_blocks", "blocks", DIGESTS, TEXTS)
 
 @dataclass(frozen=True)
 class BlockRows:
-    """Rows of a block, and its place among all blocks of its split; `label` names it in messages."""
+    """Rows of a block, and its position among all blocks of its split; `label` names it in messages."""
 
     index: int
     key: str
@@ -42,7 +42,7 @@ class SplitRows:
     """The blocks of a split to write, of `num_blocks` of the whole text.
 
     Attributes:
-        documents: their number, for the progress; None if it is unknown.
+        documents: number of documents, for progress messages; None if unknown.
         budget: tokens per block after which no further batch is written.
     """
 
@@ -58,7 +58,7 @@ class BlockWriter:
 
     Attributes:
         splits: names of the splits that are written, which decides what is compared.
-        rows: format of the rows, whose key tells copies.
+        rows: format of the rows; rows with equal keys are copies.
         compared: fields whose texts are compared across rows.
         num_proc: processes that tokenize.
         on_progress: called after each batch.
@@ -77,46 +77,54 @@ class BlockWriter:
         records = [BlockRecord(each.index, each.key, each.corpus, self.encoder) for each in split.blocks]
         progress = Progress(f"preparing the {SPLIT_NAMES[name]} text", "documents", split.documents)
         with ExitStack() as stack:
-            writer = stack.enter_context(closing(self._writer(name)))
-            digests = {kind: stack.enter_context(closing(self._digests(name, kind))) for kind in self._kinds}
+            writer = stack.enter_context(closing(self._open_writer(name)))
+            digests = {
+                kind: stack.enter_context(closing(self._open_digest_file(name, kind)))
+                for kind in self._digest_kinds
+            }
             sources = [
-                (block.label, _until_full(self._noted(block.rows, digests), record, split.budget))
+                (
+                    block.label,
+                    _rows_until_full(self._write_digests(block.rows, digests), record, split.budget),
+                )
                 for block, record in zip(split.blocks, records, strict=True)
             ]
-            for place, encoded in encode_each(sources, self.encoder, self.num_proc):
+            for place, encoded in encode_sources(sources, self.encoder, self.num_proc):
                 if records[place].counts.tokens >= split.budget:
                     continue  # several processes read ahead
                 records[place].add(encoded)
                 writer.append(encoded)
                 self.on_progress()
                 progress.advance(encoded.counts.documents)
-            with writing(self.folder):
+            with convert_write_errors(self.folder):
                 described = writer.finish() | {kind: file.finish() for kind, file in digests.items()}
         blocks = [record.finish() for record in records]
         return described | {"num_blocks": split.num_blocks, "blocks": blocks}
 
     @property
-    def _kinds(self) -> list[str]:
+    def _digest_kinds(self) -> list[str]:
         kinds = [DIGESTS] if {"train", "eval"} <= {*self.splits} else []
         return kinds + ([TEXTS] if self.compared and "train" in self.splits else [])
 
-    def _writer(self, name: str) -> SplitWriter:
+    def _open_writer(self, name: str) -> SplitWriter:
         return SplitWriter(self.folder, name, self.encoder.dtype, self.encoder.columns)
 
-    def _digests(self, name: str, kind: str) -> HashedFile:
-        with writing(self.folder):
+    def _open_digest_file(self, name: str, kind: str) -> HashedFile:
+        with convert_write_errors(self.folder):
             return HashedFile(self.folder / f"{name}.{kind}")
 
-    def _noted(self, rows: Iterable[Row], files: Mapping[str, HashedFile]) -> Iterator[Row]:
+    def _write_digests(self, rows: Iterable[Row], files: Mapping[str, HashedFile]) -> Iterator[Row]:
         """Yield rows unchanged, and write the digests of their texts."""
         for row in rows:
-            with writing(self.folder):
+            with convert_write_errors(self.folder):
                 for kind, file in files.items():
                     is_text = kind == TEXTS
-                    found = compared_digests(row, self.compared) if is_text else digest_of(self.rows.key(row))
+                    found = (
+                        compared_digests(row, self.compared) if is_text else row_digest(self.rows.key(row))
+                    )
                     file.write(np.frombuffer(found, DIGEST))
             yield row
 
 
-def _until_full(rows: Iterable[Row], record: BlockRecord, budget: float) -> Iterator[Row]:
+def _rows_until_full(rows: Iterable[Row], record: BlockRecord, budget: float) -> Iterator[Row]:
     return takewhile(lambda _: record.counts.tokens < budget, rows)

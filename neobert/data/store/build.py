@@ -17,19 +17,25 @@ from neobert.config.corpora import LINES_TO_DOCUMENTS, corpus_paths, list_corpor
 from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.config.text_formats import TEXT, text_format
 from neobert.data.batches.shape import segment_length
-from neobert.data.examples import Examples, examples_of
+from neobert.data.examples import Examples, load_examples
 from neobert.data.sources.corpus import Corpus
-from neobert.data.sources.parts import ConcatenatedSource, HashShare, Part, known_count, parts_of
+from neobert.data.sources.parts import (
+    ConcatenatedSource,
+    HashShare,
+    SlicedSource,
+    component_sources,
+    known_count,
+)
 from neobert.data.sources.readers import TextSource
 from neobert.data.sources.retries import RetryingReader
-from neobert.data.store.block_record import counts_of
+from neobert.data.store.block_record import record_counts
 from neobert.data.store.block_writer import OF_BLOCKS, BlockRows, BlockWriter, SplitRows
 from neobert.data.store.overlap import DIGESTS, TEXTS, compared_fields, count_overlap
 from neobert.data.store.report import split_report
-from neobert.data.store.token_store import FORMAT_VERSION, write_manifest, writing
+from neobert.data.store.token_store import FORMAT_VERSION, convert_write_errors, write_manifest
 from neobert.data.tokenize.encoding import Counts
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
-from neobert.data.tokenize.trained import identity_of_trained
+from neobert.data.tokenize.trained import trained_identity
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.plurals import counted
@@ -45,7 +51,7 @@ _SOURCE, _SLICE = (
 
 
 @dataclass(frozen=True)
-class Request:
+class PreparationRequest:
     """Request to prepare data.
 
     Attributes:
@@ -61,16 +67,16 @@ class Request:
     @cached_property
     def examples(self) -> Examples:
         """The data layer of the task."""
-        return examples_of(self.config)
+        return load_examples(self.config)
 
     def content(self) -> dict[str, Any]:
         """Return everything that the prepared text depends on, as JSON values."""
         dataset = self.config.dataset
         names = [[each.name, each.config, each.text_column] for each in list_corpora(dataset)]
-        trained = identity_of_trained(self.config.tokenizer)
+        trained = trained_identity(self.config.tokenizer)
         return {
             "format_version": FORMAT_VERSION,
-            "source": hash_of(self.corpus.identity()) if self.is_parted else self.corpus.identity(),
+            "source": content_hash(self.corpus.identity()) if self.is_parted else self.corpus.identity(),
             "name": names if dataset.mixture else names[0],
             "tokenizer": self.tokenizer.digest if self.tokenizer else trained,
             "max_length": segment_length(self.config),
@@ -83,7 +89,7 @@ class Request:
 
     def key(self) -> str:
         """Return the SHA-256 of `content` in hex, the name of the cache folder."""
-        return hash_of(self.content())
+        return content_hash(self.content())
 
     def splits(self) -> Iterator[tuple[str, TextSource, int | None]]:
         """Yield the splits to write: (name, source, token limit). A stream's training text is not written.
@@ -96,7 +102,7 @@ class Request:
             yield "train", self.corpus.train, None
 
 
-def hash_of(content: Any) -> str:
+def content_hash(content: Any) -> str:
     """Return the SHA-256 of JSON-serializable content, in hex."""
     return sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
 
@@ -109,7 +115,7 @@ def evaluation_budget(config: RunConfig) -> int | None:
     return batches * config.trainer.per_device_eval_batch_size * longest_row(config)
 
 
-def build(folder: Path, request: Request, key: str, report_progress: Callable[[], None]) -> None:
+def build(folder: Path, request: PreparationRequest, key: str, report_progress: Callable[[], None]) -> None:
     """Write the prepared data of a request with this `key` to `folder`; the caller holds the build lock.
 
     After an error, the partial folder is removed. `report_progress` is called after each batch.
@@ -117,26 +123,28 @@ def build(folder: Path, request: Request, key: str, report_progress: Callable[[]
     _check_documents(request)
     partial = folder.with_name(f".{folder.name}.partial")
     try:
-        with writing(partial):
-            _make_room(folder, partial, is_cache=folder.name == key)
+        with convert_write_errors(partial):
+            _make_partial_folder(folder, partial, is_cache=folder.name == key)
         tokenizer = request.tokenizer or load_tokenizer(
             request.config.tokenizer, request.corpus, spec_of(request.config).roles
         )
         tokenizer.tokenizer.model_max_length = segment_length(request.config)
-        with writing(partial):
+        with convert_write_errors(partial):
             tokenizer.save(partial / TOKENIZER_FOLDER)
-        splits = _written(partial, request, tokenizer, report_progress)
+        splits = _write_splits(partial, request, tokenizer, report_progress)
         content = request.content()
         check_unchanged(key, content, request.corpus.label)
-        write_manifest(partial, manifest_of(content, tokenizer, splits, _identity(content, splits)))
-        with writing(folder):
+        write_manifest(
+            partial, build_manifest(content, tokenizer, splits, _content_identity(content, splits))
+        )
+        with convert_write_errors(folder):
             partial.rename(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
 
 
-def _make_room(folder: Path, partial: Path, *, is_cache: bool) -> None:
+def _make_partial_folder(folder: Path, partial: Path, *, is_cache: bool) -> None:
     """Create the partial folder; remove an incomplete cache folder or an empty output folder at `folder`."""
     shutil.rmtree(partial, ignore_errors=True)  # left over from a killed process
     if partial.is_symlink():
@@ -148,8 +156,8 @@ def _make_room(folder: Path, partial: Path, *, is_cache: bool) -> None:
     partial.mkdir(parents=True)
 
 
-def _written(
-    folder: Path, request: Request, tokenizer: TokenizerBundle, report_progress: Callable[[], None]
+def _write_splits(
+    folder: Path, request: PreparationRequest, tokenizer: TokenizerBundle, report_progress: Callable[[], None]
 ) -> dict[str, Any]:
     """Write the splits of a request; return their manifest entries."""
     rows, dataset = request.corpus.train.rows, request.config.dataset
@@ -165,7 +173,7 @@ def _written(
     written, splits = {}, {}
     for name, source, budget in request.splits():
         written[name] = writer.write(name, _split_rows(source, budget, dataset))
-        splits[name] = _described(written[name], source, request.examples)
+        splits[name] = _describe_split(written[name], source, request.examples)
     count_overlap(splits, [(folder, written)])
     for file in (*folder.glob(f"*.{DIGESTS}"), *folder.glob(f"*.{TEXTS}")):
         file.unlink()
@@ -176,19 +184,19 @@ def _split_rows(source: TextSource, budget: int | None, dataset: DatasetConfig) 
     """Return the rows of a split, with one block for each of its corpora."""
     blocks = [
         BlockRows(number, each.label, RetryingReader.from_config(each, dataset), each.label, corpus=number)
-        for number, each in enumerate(parts_of(source))
+        for number, each in enumerate(component_sources(source))
     ]
     return SplitRows(len(blocks), blocks, known_count(source), inf if budget is None else budget)
 
 
-def _described(written: dict[str, Any], source: TextSource, examples: Examples) -> dict[str, Any]:
+def _describe_split(written: dict[str, Any], source: TextSource, examples: Examples) -> dict[str, Any]:
     """Return the manifest entry of a split with its counts. Raises DAT004 for a corpus without text."""
     total, corpora = Counts(), []
-    for part, record in zip(parts_of(source), written["blocks"], strict=True):
-        counts = counts_of(record)
+    for part, record in zip(component_sources(source), written["blocks"], strict=True):
+        counts = record_counts(record)
         examples.check(part.label, counts)
         if counts.segments == 0:
-            raise empty_text(part.label, counts)
+            raise empty_text_error(part.label, counts)
         corpora.append({name: record[name] for name in ("segments", "tokens", "examples")})
         total.add(counts)
     described = {name: value for name, value in written.items() if name not in OF_BLOCKS}
@@ -197,8 +205,8 @@ def _described(written: dict[str, Any], source: TextSource, examples: Examples) 
     return described | {"counts": split_report(source.label, total)}
 
 
-def _identity(content: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:
-    """Return the files of prepared text; of a stream only the request is known."""
+def _content_identity(content: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]:
+    """Return what identifies the content: the files of prepared text, or the request for a stream."""
     files = {name: split["files"] for name, split in splits.items()}
     # The size of a stream's evaluation may change between sessions.
     request_alone = {name: value for name, value in content.items() if name != "evaluation_tokens"}
@@ -206,13 +214,13 @@ def _identity(content: dict[str, Any], splits: dict[str, Any]) -> dict[str, Any]
     return files if "train" in splits else request_alone
 
 
-def manifest_of(
+def build_manifest(
     content: dict[str, Any], tokenizer: TokenizerBundle, splits: dict[str, Any], identity: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the manifest of prepared text; `identity` stands for its content in the fingerprint."""
     return {
         "format_version": FORMAT_VERSION,
-        "fingerprint": hash_of([FINGERPRINT_VERSION, tokenizer.digest, identity]),
+        "fingerprint": content_hash([FINGERPRINT_VERSION, tokenizer.digest, identity]),
         "tokenizer_digest": tokenizer.digest,
         "vocab_size": tokenizer.vocab_size,
         "add_special_tokens": True,
@@ -224,7 +232,7 @@ def manifest_of(
 
 def check_unchanged(key: str, content: dict[str, Any], label: str) -> None:
     """Raise DAT001 if the text changed after its key was computed."""
-    if hash_of(content) != key:
+    if content_hash(content) != key:
         raise ProjectError(
             "DAT001",
             "changed during preparation",
@@ -233,19 +241,23 @@ def check_unchanged(key: str, content: dict[str, Any], label: str) -> None:
         )
 
 
-def _check_documents(request: Request) -> None:
+def _check_documents(request: PreparationRequest) -> None:
     """Raise DAT004 for a split without documents before any work is done. A stream is not opened for this."""
     dataset = request.config.dataset
     splits = () if dataset.streaming else request.splits()
-    for part in (part for _, source, _ in splits for part in parts_of(source)):
+    for part in (part for _, source, _ in splits for part in component_sources(source)):
         if next(iter(RetryingReader.from_config(part, dataset)), None) is None:
-            raise _no_documents(part, request)
+            raise _no_documents_error(part, request)
 
 
-def _no_documents(source: TextSource, request: Request) -> ProjectError:
+def _no_documents_error(source: TextSource, request: PreparationRequest) -> ProjectError:
     num_held_out, evaluation = request.config.dataset.eval_samples, request.corpus.evaluation
-    held_out = [part.source for part in parts_of(evaluation) if isinstance(part, Part)] if evaluation else []
-    if num_held_out and isinstance(source, Part) and source.source in held_out:
+    held_out = (
+        [part.source for part in component_sources(evaluation) if isinstance(part, SlicedSource)]
+        if evaluation
+        else []
+    )
+    if num_held_out and isinstance(source, SlicedSource) and source.source in held_out:
         total = source.source.count()
         return ProjectError(
             "DAT004",
@@ -257,13 +269,13 @@ def _no_documents(source: TextSource, request: Request) -> ProjectError:
     if isinstance(source, HashShare) and (total := source.source.count()) != 0:
         dataset = request.config.dataset
         message = f"contains 0 of {counted(total or 0, 'document')} (dataset.validation_split {source.share})"
-        return ProjectError("DAT004", message, _hint_no_share(dataset), source.label)
+        return ProjectError("DAT004", message, _empty_share_hint(dataset), source.label)
     splits = (request.config.dataset.train_split, request.config.dataset.eval_split)
     hint = _SLICE if any("[" in split for split in splits if split) else _SOURCE
     return ProjectError("DAT004", "has no documents", hint, source.label)
 
 
-def _hint_no_share(dataset: DatasetConfig) -> str:
+def _empty_share_hint(dataset: DatasetConfig) -> str:
     """Return the hint for an empty `validation_split` share."""
     paths = corpus_paths(dataset)
     if len(paths) == 1 and text_format(Path(paths[0])) == TEXT:
@@ -273,7 +285,7 @@ def _hint_no_share(dataset: DatasetConfig) -> str:
     return "change dataset.validation_split, or set dataset.eval_samples to a number of documents instead"
 
 
-def empty_text(label: str, counts: Counts) -> ProjectError:
+def empty_text_error(label: str, counts: Counts) -> ProjectError:
     """Return DAT004 for a text with nothing left to train on."""
     if counts.documents == 0:
         return ProjectError("DAT004", "has no documents", _SOURCE, label)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from neobert.data.store.token_store import writing
+from neobert.data.store.token_store import convert_write_errors
 from neobert.errors import ProjectError
 
 POLL_S = 0.2
@@ -29,15 +29,15 @@ def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator
     The kernel releases the lock when a process ends. Raises DAT009 if the owner shows no progress for too
     long, if the file system has no locks, or if the path of the lock file is not a regular file.
     """
-    with writing(path.parent):
+    with convert_write_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = _open(path)
+        handle = _open_lock_file(path)
     try:
-        owner = _Owner(handle, path)
+        owner = _LockOwner(handle, path)
         while not _try_lock(handle, path):
             owner.check(silence_limit_s)
             time.sleep(POLL_S)
-        with writing(path.parent):
+        with convert_write_errors(path.parent):
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield lambda: _touch(path)
@@ -45,7 +45,7 @@ def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator
         os.close(handle)
 
 
-def _open(path: Path) -> int:
+def _open_lock_file(path: Path) -> int:
     """Open or create the lock file. Raises DAT009 for a link and for anything but a regular file.
 
     Other users may write to a shared cache: through a symbolic or hard link at this path, this process would
@@ -55,16 +55,16 @@ def _open(path: Path) -> int:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno in _NO_FILE:
-            raise _not_a_lock(path) from None
+            raise _not_a_lock_error(path) from None
         raise
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(handle)
-        raise _not_a_lock(path)
+        raise _not_a_lock_error(path)
     return handle
 
 
-def _not_a_lock(path: Path) -> ProjectError:
+def _not_a_lock_error(path: Path) -> ProjectError:
     hint = "remove this path, or set dataset.cache_dir or NEOBERT_CACHE to another folder"
     return ProjectError(
         "DAT009",
@@ -97,16 +97,16 @@ def _try_lock(handle: int, path: Path) -> bool:
     return True
 
 
-class _Owner:
+class _LockOwner:
     """The process that holds the lock, and the monotonic time of its last progress."""
 
     def __init__(self, handle: int, path: Path) -> None:
         self._handle, self._path = handle, path
-        self._sign, self._heard_at_s = self._touched(), time.monotonic()
+        self._sign, self._heard_at_s = self._last_touch_ns(), time.monotonic()
 
     def check(self, silence_limit_s: float) -> None:
         """Raise DAT009 if the owner has made no progress for longer than the limit."""
-        if (sign := self._touched()) != self._sign:
+        if (sign := self._last_touch_ns()) != self._sign:
             self._sign, self._heard_at_s = sign, time.monotonic()
         if time.monotonic() - self._heard_at_s > silence_limit_s:
             name = os.pread(self._handle, 200, 0).decode("utf-8", "replace") or "another process"
@@ -117,5 +117,5 @@ class _Owner:
                 str(self._path),
             )
 
-    def _touched(self) -> int:
+    def _last_touch_ns(self) -> int:
         return os.fstat(self._handle).st_mtime_ns

@@ -25,12 +25,12 @@ def _is_intact(path: Path, file: Mapping[str, Any], digests: FileDigests) -> boo
     return is_whole and digests.describe(path)[1] == file["sha256"]
 
 
-def files_of(manifest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def manifest_files(manifest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return a manifest's split files by name, or for joined parts by path in the folder."""
     if "parts" in manifest:
         return {
             f"{part['folder']}/{name}": file
             for part in manifest["parts"]
-            for name, file in files_of(part).items()
+            for name, file in manifest_files(part).items()
         }
     return {name: file for split in manifest["splits"].values() for name, file in split["files"].items()}

@@ -17,12 +17,12 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.streams import Microbatch, TrainStream, count_microbatches
 from neobert.data.batches.targets import IGNORED
-from neobert.data.store.checksums import altered_files, files_of
+from neobert.data.store.checksums import altered_files, manifest_files
 from neobert.data.store.pair_counts import pair_counts
 from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.data.store.token_store import FORMATS, read_manifest
-from neobert.data.tokenize.token_agreement import agreement
+from neobert.data.tokenize.token_agreement import measure_agreement
 from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
@@ -41,11 +41,13 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
     store = prepared.train if isinstance(prepared.train, SegmentStore) else None
     manifest, train = read_manifest(prepared.folder, FORMATS), prepared.report["train"]
     evaluation = prepared.report.get("eval", {})
-    altered = altered_files(prepared.folder, files_of(manifest), cache_folder(config.dataset))
+    altered = altered_files(prepared.folder, manifest_files(manifest), cache_folder(config.dataset))
     stored_max = max_stored_id(prepared, {} if altered else manifest["splits"])
     # With ids beyond the vocabulary no microbatch can be built; only that is reported.
     shares = (
-        Shares.from_config(config, prepared) if stored_max < prepared.tokenizer.vocab_size else Shares([], [])
+        FirstMicrobatches.from_config(config, prepared)
+        if stored_max < prepared.tokenizer.vocab_size
+        else FirstMicrobatches([], [])
     )
     masks = MaskCount(prepared.tokenizer, store)
     counts_masks = spec_of(config).masks_tokens and config.plugins.masking is None
@@ -68,31 +70,33 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "fill": prepared.report["microbatch"].get("fill"),
         "truncation_share": train["truncation_share"],
         "dropped_share": (train["dropped"] + train["too_short"]) / max(1, train["documents"]),
-        "rows_without": _rows_without(config, train),
+        "rows_without": _count_left_out_rows(config, train),
         "histogram": train["histogram"],
         "labels": train.get("labels", {}),
         "eval_labels": evaluation.get("labels", {}),
-        "scores": scores_in(prepared.train),
-        "eval_scores": scores_in(prepared.eval),
+        "scores": score_statistics(prepared.train),
+        "eval_scores": score_statistics(prepared.eval),
         "words": train.get("words", {}),
         "eval_words": evaluation.get("words", {}),
         "documents": train["documents"],
         "eval_documents": evaluation.get("documents", 0),
         "eval_copies": evaluation.get("copies_in_training", 0),
-        **_tokens_of_weights(config, prepared.tokenizer),
+        **_compare_weight_tokens(config, prepared.tokenizer),
         "corpora": [
             {"label": label} | {name: each[name] for name in ("share", "tokens", "epochs")}
             for label, each in prepared.report.get("corpora", {}).items()
         ],
-        **_conversations(config, prepared),
-        "token_ids": agreement(config, prepared.tokenizer),
-        "pairs": pairs_of(config, shares, prepared.report) if spec_of(config).predicts == "pairs" else {},
+        **_describe_conversations(config, prepared),
+        "token_ids": measure_agreement(config, prepared.tokenizer),
+        "pairs": describe_pairs(config, shares, prepared.report)
+        if spec_of(config).predicts == "pairs"
+        else {},
         **shares.summary(),
         **masks.summary(),
     }
 
 
-def _rows_without(config: RunConfig, counts: Mapping[str, Any]) -> dict[str, int]:
+def _count_left_out_rows(config: RunConfig, counts: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of rows of a table that are left out, by what they lack: text or label."""
     if not spec_of(config).reads_table:
         return {}
@@ -100,7 +104,9 @@ def _rows_without(config: RunConfig, counts: Mapping[str, Any]) -> dict[str, int
     return {name: each for name, each in number.items() if each}
 
 
-def pairs_of(config: RunConfig, shares: Shares, report: Mapping[str, Any]) -> dict[str, float]:
+def describe_pairs(
+    config: RunConfig, shares: FirstMicrobatches, report: Mapping[str, Any]
+) -> dict[str, float]:
     """Return the facts about the pairs of a step, and about pairs with a text that occurs elsewhere."""
     counts = pair_counts(shares.alone, num_processes(config) * config.trainer.gradient_accumulation_steps)
     train, evaluation = report.get("train", {}), report.get("eval", {})
@@ -111,7 +117,7 @@ def pairs_of(config: RunConfig, shares: Shares, report: Mapping[str, Any]) -> di
     return counts
 
 
-def scores_in(store: SegmentStore | DocumentStream | None) -> dict[str, float]:
+def score_statistics(store: SegmentStore | DocumentStream | None) -> dict[str, float]:
     """Return mean, std, min and max of the scores in a side column; empty if none are read."""
     if not isinstance(store, SegmentStore):
         return {}
@@ -130,8 +136,8 @@ def scores_in(store: SegmentStore | DocumentStream | None) -> dict[str, float]:
     return {}
 
 
-def _tokens_of_weights(config: RunConfig, tokenizer: TokenizerBundle) -> dict[str, int]:
-    """Return the number of tokens of the initial weights, and how many have another id or none here."""
+def _compare_weight_tokens(config: RunConfig, tokenizer: TokenizerBundle) -> dict[str, int]:
+    """Count the tokens of the initial weights' tokenizer, and those with another id or none here."""
     weights = initial_weights(config)
     file = None if weights is None else folder_of_weights(Path(weights)) / TOKENIZER
     if file is None or not file.is_file():
@@ -143,7 +149,7 @@ def _tokens_of_weights(config: RunConfig, tokenizer: TokenizerBundle) -> dict[st
     return {"weights_tokens": num_tokens, "renumbered_tokens": renumbered}
 
 
-def _conversations(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
+def _describe_conversations(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
     """Return the facts about the supervised text of conversations; empty for other tasks."""
     train = prepared.report["train"]
     if "conversations" not in train:
@@ -180,27 +186,30 @@ def max_stored_id(prepared: PreparedData, splits: Mapping[str, Any]) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Shares:
+class FirstMicrobatches:
     """The first microbatches of an epoch, for each of several ranks and for a single process."""
 
     by_rank: list[list[Microbatch]]
     alone: list[Microbatch]
 
     @classmethod
-    def from_config(cls, config: RunConfig, prepared: PreparedData) -> Shares:
+    def from_config(cls, config: RunConfig, prepared: PreparedData) -> FirstMicrobatches:
         """Read the same number of microbatches for every rank, and their total for a single process."""
         world_size = num_processes(config)
         rounds = max(1, MAX_MICROBATCHES // world_size)
-        by_rank = [list(_first(config, prepared, rank, world_size, rounds)) for rank in range(world_size)]
+        by_rank = [
+            list(_first_microbatches(config, prepared, rank, world_size, rounds))
+            for rank in range(world_size)
+        ]
         rounds = min(map(len, by_rank))
-        alone = list(_first(config, prepared, 0, 1, max(1, rounds * world_size)))
+        alone = list(_first_microbatches(config, prepared, 0, 1, max(1, rounds * world_size)))
         return cls([share[:rounds] for share in by_rank], alone)
 
     def summary(self) -> dict[str, Any]:
         """Return the number of repeated and missing samples over all ranks, and the ranks without tokens."""
-        got = Counter(sample for share in self.by_rank for batch in share for sample in _samples(batch))
+        got = Counter(sample for share in self.by_rank for batch in share for sample in _sample_ids(batch))
         expected = (
-            {sample for batch in self.alone for sample in _samples(batch)} if any(self.by_rank) else set()
+            {sample for batch in self.alone for sample in _sample_ids(batch)} if any(self.by_rank) else set()
         )
         return {
             "sampled_microbatches": sum(map(len, self.by_rank)),
@@ -214,7 +223,7 @@ class Shares:
         }
 
 
-def _first(
+def _first_microbatches(
     config: RunConfig, prepared: PreparedData, rank: int, world_size: int, rounds: int
 ) -> Iterator[Microbatch]:
     """Yield a rank's microbatches of the first rounds, within the first epoch."""
@@ -225,7 +234,7 @@ def _first(
             yield batch
 
 
-def _samples(batch: Microbatch) -> list[int]:
+def _sample_ids(batch: Microbatch) -> list[int]:
     return batch.sample_ids.tolist()
 
 
@@ -257,7 +266,9 @@ class MaskCount:
         self._special += int((is_target & ~self._is_maskable[known]).sum())
         self._maskable += int((is_token & self._is_maskable[known]).sum())
         if self._store is not None:
-            self._wrong += int((original[is_token] != torch.from_numpy(_text_of(batch, self._store))).sum())
+            self._wrong += int(
+                (original[is_token] != torch.from_numpy(_original_ids(batch, self._store))).sum()
+            )
 
     def summary(self) -> dict[str, Any]:
         """Return the counts, and the share of the maskable tokens that are targets."""
@@ -277,7 +288,7 @@ def _is_token(batch: Microbatch) -> torch.Tensor:
     return torch.arange(batch.input_ids.numel()) < batch.num_tokens
 
 
-def _text_of(batch: Microbatch, store: SegmentStore) -> NDArray[np.int64]:
+def _original_ids(batch: Microbatch, store: SegmentStore) -> NDArray[np.int64]:
     """Return the original token ids of a microbatch, read from the store again, int64 [num_tokens]."""
     segments = batch.sample_ids.numpy() % store.num_segments  # each pass over a mixture has its own ids
     pieces = [store.segment(number) for number in segments]

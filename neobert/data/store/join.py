@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from neobert.atomic_write import write_atomically
-from neobert.data.store.block_record import sum_of
+from neobert.data.store.block_record import sum_counts
 from neobert.data.store.block_writer import SPLIT_NAMES
 from neobert.data.store.build import (
     FINGERPRINT_VERSION,
     TOKENIZER_FOLDER,
-    empty_text,
-    hash_of,
+    content_hash,
+    empty_text_error,
 )
-from neobert.data.store.checksums import files_of
+from neobert.data.store.checksums import manifest_files
 from neobert.data.store.overlap import DIGESTS, TEXTS, count_overlap
 from neobert.data.store.report import split_report
-from neobert.data.store.split_writer import lengths_of
-from neobert.data.store.token_store import check_size, writing
+from neobert.data.store.split_writer import length_statistics
+from neobert.data.store.token_store import check_size, convert_write_errors
 from neobert.data.tokenize.encoding import Counts
 from neobert.errors import ProjectError
 from neobert.json_program import serve
@@ -52,26 +52,26 @@ def join(folder: Path) -> dict[str, Any]:
     if found is None:
         hint = f"prepare the parts first: `neobert-launch data prepare RUN --part K/N --output {folder}`"
         raise ProjectError(UNFINISHED, "has no part of a text", hint, str(folder))
-    refuse_faults(folder, found)
+    refuse_faulty_parts(folder, found)
     parts = dict(sorted(found.manifests.items()))
     for part, manifest in parts.items():
-        for name, file in _files(manifest).items():
+        for name, file in _part_files(manifest).items():
             check_size(folder / part.folder / name, file["bytes"])
     first, manifest = next(iter(parts.items()))
-    splits = {name: _joined(name, parts, folder) for name in manifest["splits"]}
+    splits = {name: _join_split(name, parts, folder) for name in manifest["splits"]}
     count_overlap(splits, [(folder / part.folder, each["splits"]) for part, each in parts.items()])
-    content = {name: _checksums(name, parts) for name in splits}
+    content = {name: _block_checksums(name, parts) for name in splits}
     joined = {
         name: manifest[name]
         for name in ("tokenizer_digest", "vocab_size", "add_special_tokens", "max_length", "request")
     }
     joined |= {
         "format_version": PART_FORMAT,
-        "fingerprint": hash_of([FINGERPRINT_VERSION, manifest["tokenizer_digest"], content]),
+        "fingerprint": content_hash([FINGERPRINT_VERSION, manifest["tokenizer_digest"], content]),
         "splits": splits,
-        "parts": [{"folder": part.folder, "splits": _sizes(each)} for part, each in parts.items()],
+        "parts": [{"folder": part.folder, "splits": _part_sizes(each)} for part, each in parts.items()],
     }
-    with writing(folder):
+    with convert_write_errors(folder):
         shutil.copytree(
             folder / first.folder / TOKENIZER_FOLDER, folder / TOKENIZER_FOLDER, dirs_exist_ok=True
         )
@@ -80,7 +80,7 @@ def join(folder: Path) -> dict[str, Any]:
     return report | {"parts": len(parts), "fingerprint": joined["fingerprint"], "folder": str(folder)}
 
 
-def refuse_faults(folder: Path, parts: PreparedParts) -> None:
+def refuse_faulty_parts(folder: Path, parts: PreparedParts) -> None:
     """Raise DAT038 for parts of different texts, and for missing parts."""
     if parts.faults:
         raise ProjectError(UNFINISHED, "; ".join(parts.faults), ONE_RUN_FILE, str(folder))
@@ -93,17 +93,17 @@ def refuse_faults(folder: Path, parts: PreparedParts) -> None:
         )
 
 
-def _joined(name: str, parts: Mapping[PartNumber, Manifest], folder: Path) -> dict[str, Any]:
+def _join_split(name: str, parts: Mapping[PartNumber, Manifest], folder: Path) -> dict[str, Any]:
     """Return the entry of a split in the manifest; its blocks are in the order of the text."""
-    placed = sorted(_placed(name, list(parts.values())), key=lambda each: each[0]["index"])
+    placed = sorted(_blocks_with_offsets(name, list(parts.values())), key=lambda each: each[0]["index"])
     records = [record for record, *_ in placed]
     sizes: list[dict[str, int]] = []
     counts = Counts()
     for number in range(1 + max((record["corpus"] for record in records), default=0)):
         corpus = [record for record in records if record["corpus"] == number]
-        own = sum_of(corpus)
+        own = sum_counts(corpus)
         if not own.segments:
-            raise empty_text(f"{folder} ({SPLIT_NAMES[name]} text)", own)
+            raise empty_text_error(f"{folder} ({SPLIT_NAMES[name]} text)", own)
         counts.add(own)
         examples = sum(record["examples"] for record in corpus)
         sizes.append({"segments": own.segments, "tokens": own.tokens, "examples": examples})
@@ -115,7 +115,9 @@ def _joined(name: str, parts: Mapping[PartNumber, Manifest], folder: Path) -> di
         "tokens": counts.tokens,
         "dtype": splits[0]["dtype"],
         "columns": splits[0]["columns"],
-        "lengths": lengths_of(counts.tokens, squares, sum(each["examples"] for each in sizes), longest),
+        "lengths": length_statistics(
+            counts.tokens, squares, sum(each["examples"] for each in sizes), longest
+        ),
         "highest_id": max(split["highest_id"] for split in splits),
         "counts": split_report(str(folder), counts),
         "corpora": sizes,
@@ -129,8 +131,10 @@ def _joined(name: str, parts: Mapping[PartNumber, Manifest], folder: Path) -> di
     }
 
 
-def _placed(name: str, manifests: Sequence[Manifest]) -> Iterator[tuple[dict[str, Any], int, int, int]]:
-    """Yield (block, place of its part, its first example and segment there) for all blocks of a split."""
+def _blocks_with_offsets(
+    name: str, manifests: Sequence[Manifest]
+) -> Iterator[tuple[dict[str, Any], int, int, int]]:
+    """Yield (block, part index, first example and first segment in the part) for each block of a split."""
     for part, manifest in enumerate(manifests):
         example, segment = 0, 0
         for record in manifest["splits"][name]["blocks"]:
@@ -138,24 +142,24 @@ def _placed(name: str, manifests: Sequence[Manifest]) -> Iterator[tuple[dict[str
             example, segment = example + record["examples"], segment + record["segments"]
 
 
-def _checksums(name: str, parts: Mapping[PartNumber, Manifest]) -> list[str]:
+def _block_checksums(name: str, parts: Mapping[PartNumber, Manifest]) -> list[str]:
     """Return a split's block checksums in text order."""
     blocks = (block for manifest in parts.values() for block in manifest["splits"][name]["blocks"])
     return [block["sha256"] for block in sorted(blocks, key=lambda block: int(block["index"]))]
 
 
-def _sizes(manifest: Manifest) -> dict[str, Any]:
+def _part_sizes(manifest: Manifest) -> dict[str, Any]:
     names = ("segments", "tokens", "files")
     return {split: {name: each[name] for name in names} for split, each in manifest["splits"].items()}
 
 
-def _files(manifest: Manifest) -> dict[str, Any]:
+def _part_files(manifest: Manifest) -> dict[str, Any]:
     """Return a part's files by name, including its text digests."""
     splits = manifest["splits"].items()
     digests = {
         f"{name}.{kind}": split[kind] for name, split in splits for kind in (DIGESTS, TEXTS) if kind in split
     }
-    return dict(files_of(manifest)) | digests
+    return dict(manifest_files(manifest)) | digests
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.data.store.checksums import files_of
-from neobert.data.store.segment_store import LengthStatistics, Segments, SegmentStore, places_in
+from neobert.data.store.checksums import manifest_files
+from neobert.data.store.segment_store import LengthStatistics, Segments, SegmentStore, positions_in_segments
 from neobert.data.store.token_store import TokenStore, open_split
 from neobert.errors import ProjectError
 
@@ -35,18 +35,18 @@ def open_text(folder: Path, manifest: dict[str, Any], split: str) -> SegmentStor
     if "parts" not in manifest:
         return open_split(folder, split, described)
     parts = [(part["folder"], part["splits"][split]) for part in manifest["parts"]]
-    _allow_open_files(len(files_of(manifest)))
+    _allow_open_files(len(manifest_files(manifest)))
     stores = {
-        place: open_split(folder / name, split, described | sizes)
-        for place, (name, sizes) in enumerate(parts)
+        number: open_split(folder / name, split, described | sizes)
+        for number, (name, sizes) in enumerate(parts)
         if sizes["segments"]
     }
     blocks = {name: np.array(values, dtype=np.int64) for name, values in described["blocks"].items()}
     has_text = blocks["segments"] > 0
     table = BlockTable(**{name: values[has_text] for name, values in blocks.items()})
-    places = np.searchsorted([*stores], table.part)
+    positions = np.searchsorted([*stores], table.part)
     return JoinedStore(
-        [*stores.values()], replace(table, part=places), LengthStatistics(**described["lengths"])
+        [*stores.values()], replace(table, part=positions), LengthStatistics(**described["lengths"])
     )
 
 
@@ -71,8 +71,8 @@ class BlockTable:
 
     Attributes:
         part: store that holds the block.
-        first_example, first_segment: place of the block in its store.
-        examples, segments: its sizes.
+        first_example, first_segment: position of the block in its store.
+        examples, segments: sizes of the block.
     """
 
     part: Ints
@@ -83,7 +83,7 @@ class BlockTable:
 
 
 class JoinedStore(SegmentStore):
-    """Stores whose examples are numbered by their place in the text, not by store."""
+    """Stores whose examples are numbered by their position in the text, not by store."""
 
     def __init__(self, parts: Sequence[TokenStore], blocks: BlockTable, statistics: LengthStatistics) -> None:
         self._parts, self._blocks, self.statistics = tuple(parts), blocks, statistics
@@ -122,23 +122,23 @@ class JoinedStore(SegmentStore):
 
     def lengths(self, examples: Ints) -> Ints:
         """Return the lengths of these examples, in tokens."""
-        blocks, local = self._located(examples)
+        blocks, local = self._locate_examples(examples)
         lengths = np.empty(len(examples), dtype=np.int64)
-        for part, places in _by_part(self._blocks.part[blocks]):
-            lengths[places] = self._parts[part].lengths(local[places])
+        for part, positions in _group_by_part(self._blocks.part[blocks]):
+            lengths[positions] = self._parts[part].lengths(local[positions])
         return lengths
 
     def gather(self, examples: Ints, sample_offset: int | Ints = 0) -> Segments:
         """Read the segments of these examples; see `SegmentStore.gather`."""
-        blocks, local = self._located(examples)
+        blocks, local = self._locate_examples(examples)
         offsets = self._shifts[blocks] + sample_offset
-        groups = _by_part(self._blocks.part[blocks])
-        read = [self._parts[part].gather(local[places], offsets[places]) for part, places in groups]
+        groups = _group_by_part(self._blocks.part[blocks])
+        read = [self._parts[part].gather(local[positions], offsets[positions]) for part, positions in groups]
         if len(read) == 1:
             return read[0]
         if not read:
             return self._parts[0].gather(examples)
-        return _in_order(read, [places for _, places in groups], self._parts[0].token_columns)
+        return _join_in_order(read, [positions for _, positions in groups], self._parts[0].token_columns)
 
     def segment(self, number: int) -> NDArray[np.unsignedinteger]:
         """Return the tokens of one segment."""
@@ -148,38 +148,40 @@ class JoinedStore(SegmentStore):
 
     def example(self, number: int) -> NDArray[np.unsignedinteger]:
         """Return the tokens of one example."""
-        blocks, local = self._located(np.array([number]))
+        blocks, local = self._locate_examples(np.array([number]))
         store = self._parts[int(self._blocks.part[blocks[0]])]
         return store.example(int(local[0]))
 
-    def _located(self, examples: Ints) -> tuple[Ints, Ints]:
+    def _locate_examples(self, examples: Ints) -> tuple[Ints, Ints]:
         """Return the block of each example, and its number in the store of the block."""
         # The last of equal starts: a block without examples holds none.
         blocks = np.searchsorted(self._examples, examples, side="right") - 1
         return blocks, examples - self._examples[blocks] + self._blocks.first_example[blocks]
 
 
-def _by_part(parts: Ints) -> list[tuple[int, Ints]]:
-    """Return (part, its places in `parts` in ascending order) for each part."""
+def _group_by_part(parts: Ints) -> list[tuple[int, Ints]]:
+    """Return (part, its indices in `parts` in ascending order) for each part."""
     order = np.argsort(parts, kind="stable")
     numbers, firsts = np.unique(parts[order], return_index=True)
     return list(zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True)) if len(parts) else []
 
 
-def _in_order(read: Sequence[Segments], places: Sequence[Ints], token_columns: frozenset[str]) -> Segments:
+def _join_in_order(
+    read: Sequence[Segments], indices: Sequence[Ints], token_columns: frozenset[str]
+) -> Segments:
     """Join segments that were read store by store, in the order of their examples.
 
-    `places` are the examples of each item of `read`.
+    `indices` are the positions in that order of the examples in each item of `read`.
     """
     sizes_read = np.concatenate(
-        [np.bincount(each.groups, minlength=len(own)) for each, own in zip(read, places, strict=True)]
+        [np.bincount(each.groups, minlength=len(own)) for each, own in zip(read, indices, strict=True)]
     )
-    order = np.argsort(np.concatenate(places))
+    order = np.argsort(np.concatenate(indices))
     sizes = sizes_read[order]
-    segments = np.repeat((np.cumsum(sizes_read) - sizes_read)[order], sizes) + places_in(sizes)
+    segments = np.repeat((np.cumsum(sizes_read) - sizes_read)[order], sizes) + positions_in_segments(sizes)
     lengths_read = np.concatenate([each.lengths for each in read])
     lengths = lengths_read[segments]
-    positions = places_in(lengths)
+    positions = positions_in_segments(lengths)
     tokens = np.repeat((np.cumsum(lengths_read) - lengths_read)[segments], lengths) + positions
     return Segments(
         ids=np.concatenate([each.ids for each in read])[tokens],

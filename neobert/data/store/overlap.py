@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
-from neobert.data.sources.rows import BETWEEN_TEXTS, Row, RowFormat, text_digest, without_layout
-from neobert.data.store.block_record import sum_of
+from neobert.data.sources.rows import BETWEEN_TEXTS, Row, RowFormat, text_digest, without_whitespace_and_case
+from neobert.data.store.block_record import sum_counts
 from neobert.tasks.specs import spec_of
 
 DIGESTS, TEXTS = "digests", "texts"
@@ -36,22 +36,22 @@ def compared_fields(config: RunConfig, rows: RowFormat) -> list[str]:
     return [field.name for field in rows.fields if field.is_text] if is_of_pairs else []
 
 
-def digest_of(key: str) -> bytes:
+def row_digest(key: str) -> bytes:
     """Return the digest that copies of a row share, ignoring case and whitespace; empty without text."""
-    text = BETWEEN_TEXTS.join(map(without_layout, key.split(BETWEEN_TEXTS))).strip(BETWEEN_TEXTS)
+    text = BETWEEN_TEXTS.join(map(without_whitespace_and_case, key.split(BETWEEN_TEXTS))).strip(BETWEEN_TEXTS)
     return text_digest(text) if text else b""
 
 
 def compared_digests(row: Row, fields: Sequence[str]) -> bytes:
     """Return the concatenated digests of a row's compared fields, ignoring case and whitespace."""
-    return b"".join(text_digest(without_layout(row[field])) for field in fields)
+    return b"".join(text_digest(without_whitespace_and_case(row[field])) for field in fields)
 
 
 def count_overlap(splits: Mapping[str, dict[str, Any]], written: Written) -> None:
     """Add the copies in both splits and the texts that rows share to the counts of the splits."""
     compared = written[0][1].get("train", {})
     if DIGESTS in compared:
-        training, evaluation = (_digests(name, written) for name in ("train", "eval"))
+        training, evaluation = (_read_digests(name, written) for name in ("train", "eval"))
         in_training, of_evaluation = count_copies(training, np.concatenate([*evaluation]))
         splits["train"]["counts"]["copies_of_evaluation"] = in_training
         splits["eval"]["counts"]["copies_in_training"] = of_evaluation
@@ -59,7 +59,7 @@ def count_overlap(splits: Mapping[str, dict[str, Any]], written: Written) -> Non
         _count_shared_texts(splits, written)
 
 
-def _digests(name: str, written: Written) -> Iterator[Digests]:
+def _read_digests(name: str, written: Written) -> Iterator[Digests]:
     """Yield the digests of the rows of a split, in pieces."""
     for folder, _ in written:
         with (folder / f"{name}.{DIGESTS}").open("rb") as file:
@@ -83,12 +83,12 @@ def count_copies(training: Iterable[Digests], evaluation: Digests) -> tuple[int,
 def _count_shared_texts(splits: Mapping[str, dict[str, Any]], written: Written) -> None:
     """Count the rows of pairs with a text that occurs elsewhere: in another source, in the other split."""
     counts = splits["train"]["counts"]
-    sources = _texts("train", written)
-    counts["texts_of_other_sources"], counts["texts_compared"] = _count_shared(
+    sources = _read_text_digests("train", written)
+    counts["texts_of_other_sources"], counts["texts_compared"] = _count_rows_sharing_text(
         [np.concatenate([piece[:MAX_ROWS] for piece in each])[:MAX_ROWS] for each in sources]
     )
     if "eval" in splits:
-        rows = np.concatenate([each for source in _texts("eval", written) for each in source])
+        rows = np.concatenate([each for source in _read_text_digests("eval", written) for each in source])
         is_found = np.zeros(rows.shape, dtype=np.bool_)
         for block in (block for source in sources for block in source):
             for start in range(0, len(block), MAX_ROWS):
@@ -96,7 +96,7 @@ def _count_shared_texts(splits: Mapping[str, dict[str, Any]], written: Written) 
         splits["eval"]["counts"]["texts_in_training"] = int(is_found.any(axis=1).sum())
 
 
-def _count_shared(sources: Sequence[Digests]) -> tuple[int, int]:
+def _count_rows_sharing_text(sources: Sequence[Digests]) -> tuple[int, int]:
     """Return the number of rows [rows, texts] with a text of another source, and the number of all rows."""
     shared = 0
     for index, rows in enumerate(sources):
@@ -105,18 +105,18 @@ def _count_shared(sources: Sequence[Digests]) -> tuple[int, int]:
     return shared, sum(map(len, sources))
 
 
-def _texts(name: str, written: Written) -> list[list[Digests]]:
+def _read_text_digests(name: str, written: Written) -> list[list[Digests]]:
     """Return the digests [rows, texts] of the blocks of each corpus, in the order of the text."""
-    blocks = sorted(_blocks(name, written), key=lambda each: each[:2])
+    blocks = sorted(_read_block_digests(name, written), key=lambda each: each[:2])
     corpora = sorted({corpus for corpus, *_ in blocks})
     return [[rows for corpus, _, rows in blocks if corpus == each] for each in corpora]
 
 
-def _blocks(name: str, written: Written) -> Iterator[tuple[int, int, Digests]]:
-    """Yield (corpus, place in the text, digests [rows, texts]) of the blocks with rows."""
+def _read_block_digests(name: str, written: Written) -> Iterator[tuple[int, int, Digests]]:
+    """Yield (corpus, position in the text, digests [rows, texts]) of the blocks with rows."""
     for folder, splits in written:
         records = splits[name]["blocks"]
-        sizes = [sum_of([record]).documents for record in records]
+        sizes = [sum_counts([record]).documents for record in records]
         if not sum(sizes):
             continue
         rows = np.memmap(folder / f"{name}.{TEXTS}", DIGEST, "r").reshape(sum(sizes), -1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.batches.text_digests import text_digests, without_scored
+from neobert.data.batches.text_digests import text_digests, without_scored_examples
 
 ROWS = 1024
 """Chunk of pairs that is compared with all pairs at once."""
@@ -28,15 +28,15 @@ def pair_counts(microbatches: Sequence[Microbatch], per_step: int) -> dict[str, 
         queries, answers = (torch.cat(each) for each in zip(*texts, strict=True))
         sizes.append(sum(batch.num_targets for batch in microbatches[start : start + size]))
         if len(queries) > 1:
-            shares.append(_share_of_same(queries, answers))
+            shares.append(_repeated_share(queries, answers))
     return {
         "per_step": per_step / size * sum(sizes) / max(1, len(sizes)),
         "false_share": sum(shares) / max(1, len(shares)),
     }
 
 
-def _share_of_same(queries: torch.Tensor, answers: torch.Tensor) -> float:
-    """Return the share of other pairs with a text of a pair. All pairs at once may exceed the memory."""
+def _repeated_share(queries: torch.Tensor, answers: torch.Tensor) -> float:
+    """Return the share of other pairs that contain a text of a pair, in chunks to bound memory."""
     same = 0
     for rows in torch.arange(len(queries)).split(ROWS):
         query, answer = queries[rows, None], answers[rows, None]
@@ -47,5 +47,5 @@ def _share_of_same(queries: torch.Tensor, answers: torch.Tensor) -> float:
 def _pair_digests(batch: Microbatch) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the digests of queries without scores and of the documents that answer them, int64 [pairs]."""
     digests = text_digests(batch)
-    queries = without_scored(batch).starts_example.nonzero().squeeze(1)
+    queries = without_scored_examples(batch).starts_example.nonzero().squeeze(1)
     return digests[queries], digests[queries + 1]

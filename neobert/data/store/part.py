@@ -15,25 +15,25 @@ from typing import Any
 from neobert.config import from_dict
 from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import segment_length
-from neobert.data.sources.blocks import Block, assign, blocks_of
-from neobert.data.sources.file_digests import size_and_ends
+from neobert.data.sources.blocks import Block, assign_parts, split_into_blocks
+from neobert.data.sources.file_digests import size_and_end_digest
 from neobert.data.sources.parts import known_count
 from neobert.data.sources.prepared import joined_folder
 from neobert.data.sources.readers import TextSource
 from neobert.data.sources.retries import RetryingReader
-from neobert.data.store.block_record import sum_of
+from neobert.data.store.block_record import sum_counts
 from neobert.data.store.block_writer import BlockRows, SplitRows
-from neobert.data.store.build import Request, check_unchanged, hash_of
+from neobert.data.store.build import PreparationRequest, check_unchanged, content_hash
 from neobert.data.store.build_lock import build_lock
-from neobert.data.store.checksums import altered_files, files_of
+from neobert.data.store.checksums import altered_files, manifest_files
 from neobert.data.store.overlap import compared_fields
 from neobert.data.store.part_writer import PartWriter
 from neobert.data.store.prepare import open_request
-from neobert.data.store.prepared_data import different_values
+from neobert.data.store.prepared_data import list_different_values
 from neobert.data.store.report import split_report
 from neobert.data.store.token_store import read_manifest
 from neobert.data.tokenize.encoding_pool import check_not_a_child
-from neobert.data.tokenize.token_agreement import agreement
+from neobert.data.tokenize.token_agreement import measure_agreement
 from neobert.data.tokenize.tokenizers import is_trained
 from neobert.errors import ProjectError
 from neobert.json_program import serve
@@ -51,23 +51,25 @@ def prepare_part(config: RunConfig, output: Path, part: PartNumber) -> dict[str,
     Raises DAT001 for a stream, a tokenizer that would be trained, and fewer blocks than parts.
     """
     check_not_a_child()
-    _check_can_be_parted(config)
-    request = open_request(config, size_and_ends, is_parted=True)
+    _check_can_be_split(config)
+    request = open_request(config, size_and_end_digest, is_parted=True)
     key, folder = request.key(), output / part.folder
-    shares, largest = _shares(request, part)
+    shares, largest = _assign_blocks(request, part)
     with build_lock(output / f".{part.folder}.lock") as on_progress:
         is_new = not (folder / MANIFEST).exists()
         if is_new:
-            manifest = _write(request, key, output, part, shares, on_progress)
+            manifest = _write_part(request, key, output, part, shares, on_progress)
         else:
             manifest = read_manifest(folder, [PART_FORMAT])
-            _verify(folder, manifest, key, request)
+            _verify_part(folder, manifest, key, request)
     assert request.tokenizer is not None
-    token_ids = {"token_ids": agreement(config, request.tokenizer, part)}
-    return _report(manifest, request, folder, largest) | {"part": str(part), "is_new": is_new} | token_ids
+    token_ids = {"token_ids": measure_agreement(config, request.tokenizer, part)}
+    return (
+        _build_report(manifest, request, folder, largest) | {"part": str(part), "is_new": is_new} | token_ids
+    )
 
 
-def _check_can_be_parted(config: RunConfig) -> None:
+def _check_can_be_split(config: RunConfig) -> None:
     if (folder := joined_folder(config.dataset)) is not None:
         hint = "set dataset.path to the text that it was prepared from"
         raise ProjectError("DAT001", "is already prepared", hint, str(folder))
@@ -87,13 +89,13 @@ def _check_can_be_parted(config: RunConfig) -> None:
         )
 
 
-def _shares(request: Request, part: PartNumber) -> tuple[Shares, float]:
+def _assign_blocks(request: PreparationRequest, part: PartNumber) -> tuple[Shares, float]:
     """Return the blocks of a part by split, and the size of the largest part relative to the mean.
 
     Raises DAT001 for fewer training blocks than parts.
     """
     sources = {name: source for name, source, _ in request.splits()}
-    blocks = {name: blocks_of(source) for name, source in sources.items()}
+    blocks = {name: split_into_blocks(source) for name, source in sources.items()}
     if len(blocks["train"]) < part.of:
         largest = len(blocks["train"])
         raise ProjectError(
@@ -103,13 +105,13 @@ def _shares(request: Request, part: PartNumber) -> tuple[Shares, float]:
             f"prepare at most {counted(largest, 'part')}, such as --part 1/{largest}",
             sources["train"].label,
         )
-    places = [(name, index) for name, each in blocks.items() for index in range(len(each))]
-    sizes = [blocks[name][index].size for name, index in places]
-    assigned = assign(sizes, part.of)
+    indices = [(name, index) for name, each in blocks.items() for index in range(len(each))]
+    sizes = [blocks[name][index].size for name, index in indices]
+    assigned = assign_parts(sizes, part.of)
     loads = [0.0] * part.of
     for size, number in zip(sizes, assigned, strict=True):
         loads[number] += size
-    mine = [place for place, number in zip(places, assigned, strict=True) if number == part.number - 1]
+    mine = [index for index, number in zip(indices, assigned, strict=True) if number == part.number - 1]
     shares = {
         name: (len(each), [(index, each[index]) for split, index in mine if split == name])
         for name, each in blocks.items()
@@ -117,8 +119,8 @@ def _shares(request: Request, part: PartNumber) -> tuple[Shares, float]:
     return shares, max(loads) * part.of / max(1.0, sum(loads))
 
 
-def _write(
-    request: Request, key: str, output: Path, part: PartNumber, shares: Shares, on_progress: Any
+def _write_part(
+    request: PreparationRequest, key: str, output: Path, part: PartNumber, shares: Shares, on_progress: Any
 ) -> dict[str, Any]:
     tokenizer, config = request.tokenizer, request.config
     assert tokenizer is not None
@@ -135,10 +137,10 @@ def _write(
         config.dataset.num_proc,
         on_progress,
     )
-    splits = {name: _split(total, blocks, config) for name, (total, blocks) in shares.items()}
+    splits = {name: _build_split(total, blocks, config) for name, (total, blocks) in shares.items()}
 
     def check(manifest: dict[str, Any]) -> None:
-        train = sum_of(manifest["splits"]["train"]["blocks"])
+        train = sum_counts(manifest["splits"]["train"]["blocks"])
         if train.segments:
             request.examples.check(request.corpus.label, train)
         check_unchanged(key, request.content(), request.corpus.label)
@@ -146,7 +148,7 @@ def _write(
     return writer.write(splits, check)
 
 
-def _split(num_blocks: int, blocks: Sequence[tuple[int, Block]], config: RunConfig) -> SplitRows:
+def _build_split(num_blocks: int, blocks: Sequence[tuple[int, Block]], config: RunConfig) -> SplitRows:
     dataset = config.dataset
     rows = [
         BlockRows(
@@ -159,22 +161,24 @@ def _split(num_blocks: int, blocks: Sequence[tuple[int, Block]], config: RunConf
     return SplitRows(num_blocks, rows, sum(known) if len(known) == len(counts) else None)
 
 
-def _verify(folder: Path, manifest: dict[str, Any], key: str, request: Request) -> None:
+def _verify_part(folder: Path, manifest: dict[str, Any], key: str, request: PreparationRequest) -> None:
     """Raise DAT002 for a part of another request, DAT001 for a damaged one."""
-    if hash_of(manifest["request"]) != key:
-        names = different_values(manifest["request"], request.content())
+    if content_hash(manifest["request"]) != key:
+        names = list_different_values(manifest["request"], request.content())
         message, hint = f"was prepared with different values of {names}", "pass another folder to --output"
         raise ProjectError("DAT002", message, hint, str(folder))
-    for name in altered_files(folder, files_of(manifest), folder.parent):
+    for name in altered_files(folder, manifest_files(manifest), folder.parent):
         hint = f"remove {folder} and prepare the part again"
         raise ProjectError("DAT001", "does not match its checksum", hint, str(folder / name))
 
 
-def _report(manifest: dict[str, Any], request: Request, folder: Path, largest: float) -> dict[str, Any]:
+def _build_report(
+    manifest: dict[str, Any], request: PreparationRequest, folder: Path, largest: float
+) -> dict[str, Any]:
     sources: dict[str, TextSource] = {name: source for name, source, _ in request.splits()}
     splits = manifest["splits"]
     report: dict[str, Any] = {
-        name: split_report(sources[name].label, sum_of(split["blocks"])) for name, split in splits.items()
+        name: split_report(sources[name].label, sum_counts(split["blocks"])) for name, split in splits.items()
     }
     report["blocks"] = sum(len(split["blocks"]) for split in splits.values())
     report["num_blocks"] = sum(split["num_blocks"] for split in splits.values())

@@ -13,8 +13,8 @@ from typing import Any
 
 from neobert.data.sources.rows import RowFormat
 from neobert.data.store.block_writer import BlockWriter, SplitRows
-from neobert.data.store.build import TOKENIZER_FOLDER, manifest_of
-from neobert.data.store.token_store import write_manifest, writing
+from neobert.data.store.build import TOKENIZER_FOLDER, build_manifest
+from neobert.data.store.token_store import convert_write_errors, write_manifest
 from neobert.data.tokenize.encoding import Encoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.runfiles.prepared_parts import PART_FORMAT, PartNumber
@@ -27,7 +27,7 @@ class PartWriter:
     Attributes:
         output: folder of all parts.
         request: everything that the tokens depend on, as JSON values: equal for all parts.
-        rows: format of the rows, whose key tells copies.
+        rows: format of the rows; rows with equal keys are copies.
         compared: fields whose texts are compared across rows.
         num_proc: processes that tokenize.
         on_progress: called after each batch.
@@ -58,7 +58,7 @@ class PartWriter:
         partial = self.folder.with_name(f".{self.folder.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)  # left over from a killed process
         try:
-            with writing(partial):
+            with convert_write_errors(partial):
                 partial.mkdir(parents=True)
                 self.tokenizer.save(partial / TOKENIZER_FOLDER)
             writer = BlockWriter(
@@ -70,19 +70,19 @@ class PartWriter:
                 self.num_proc,
                 self.on_progress,
             )
-            manifest = self._manifest({name: writer.write(name, each) for name, each in splits.items()})
+            manifest = self._build_manifest({name: writer.write(name, each) for name, each in splits.items()})
             check(manifest)
             write_manifest(partial, manifest)
-            with writing(self.folder):
+            with convert_write_errors(self.folder):
                 partial.rename(self.folder)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
         return manifest
 
-    def _manifest(self, splits: dict[str, Any]) -> dict[str, Any]:
+    def _build_manifest(self, splits: dict[str, Any]) -> dict[str, Any]:
         content = {name: [block["sha256"] for block in split["blocks"]] for name, split in splits.items()}
-        return manifest_of(self.request, self.tokenizer, splits, content) | {
+        return build_manifest(self.request, self.tokenizer, splits, content) | {
             "format_version": PART_FORMAT,
             "part": {"number": self.part.number, "of": self.part.of},
         }

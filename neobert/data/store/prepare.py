@@ -17,16 +17,16 @@ from neobert.config.corpora import is_remote
 from neobert.config.schema import RunConfig
 from neobert.data.sources.corpus import Corpus, open_corpus, with_evaluation_table
 from neobert.data.sources.file_digests import FOLDER as DIGESTS
-from neobert.data.sources.file_digests import DescribeFile, FileDigests, described_by_ends, size_and_ends
+from neobert.data.sources.file_digests import DescribeFile, FileDigests, describe_by_ends, size_and_end_digest
 from neobert.data.sources.parts import HashShare
 from neobert.data.sources.prepared import joined_folder
-from neobert.data.store.build import Request, build
+from neobert.data.store.build import PreparationRequest, build
 from neobert.data.store.build_lock import build_lock
 from neobert.data.store.prepared_data import PreparedData, open_prepared
 from neobert.data.store.remote import fetch
 from neobert.data.store.token_store import FORMATS, read_manifest
 from neobert.data.tokenize.encoding_pool import check_not_a_child
-from neobert.data.tokenize.token_agreement import agreement
+from neobert.data.tokenize.token_agreement import measure_agreement
 from neobert.data.tokenize.tokenizers import (
     is_trained,
     load_tokenizer,
@@ -56,13 +56,13 @@ def prepare(
     if is_remote(config.dataset):
         fetch(config.dataset, on_progress)
     if (joined := joined_folder(config.dataset)) is not None:
-        return open_prepared(joined, open_request(config, size_and_ends))
+        return open_prepared(joined, open_request(config, size_and_end_digest))
     cache = cache_folder(config.dataset)
     if output is not None and output.absolute() == cache.absolute():
         cache = output.parent  # the complete folder replaces an empty one, so no lock may be in it
     is_joined = output is None and _is_joined(cache)
-    describe = described_by_ends if config.dataset.streaming else FileDigests(cache / DIGESTS).describe
-    request = open_request(config, size_and_ends if is_joined else describe, is_parted=is_joined)
+    describe = describe_by_ends if config.dataset.streaming else FileDigests(cache / DIGESTS).describe
+    request = open_request(config, size_and_end_digest if is_joined else describe, is_parted=is_joined)
     key = request.key()
     folder = output or (cache if (cache / MANIFEST).exists() else cache / key)
     if not (folder / MANIFEST).exists():
@@ -89,7 +89,7 @@ def _is_joined(folder: Path) -> bool:
     return False
 
 
-def open_request(config: RunConfig, describe: DescribeFile, *, is_parted: bool = False) -> Request:
+def open_request(config: RunConfig, describe: DescribeFile, *, is_parted: bool = False) -> PreparationRequest:
     """Open the text and the tokenizer of a config; `describe` identifies the content of a file."""
     spec = spec_of(config)
     rows = spec.rows(config)
@@ -100,7 +100,7 @@ def open_request(config: RunConfig, describe: DescribeFile, *, is_parted: bool =
     tokenizer = None if is_trained(config.tokenizer) else load_tokenizer(config.tokenizer, roles=spec.roles)
     if tokenizer is not None:
         refuse_shared_padding(tokenizer, str(config.tokenizer.path or config.tokenizer.name))
-    return Request(config, corpus, tokenizer, is_parted)
+    return PreparationRequest(config, corpus, tokenizer, is_parted)
 
 
 def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:
@@ -127,11 +127,11 @@ def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:
         )
 
 
-def _reported(content: dict[str, Any]) -> dict[str, Any]:
+def _reported_content(content: dict[str, Any]) -> dict[str, Any]:
     config, output = from_dict(content), Path(sys.argv[2]) if len(sys.argv) > 2 else None
     prepared = prepare(config, output=output)
-    return prepared.report | {"token_ids": agreement(config, prepared.tokenizer)}
+    return prepared.report | {"token_ids": measure_agreement(config, prepared.tokenizer)}
 
 
 if __name__ == "__main__":
-    sys.exit(serve(_reported, sys.argv[1:2], logging.INFO))
+    sys.exit(serve(_reported_content, sys.argv[1:2], logging.INFO))

@@ -18,9 +18,9 @@ from neobert.data.batches.stepped import SteppedText
 from neobert.data.batches.windows import training_shape
 from neobert.data.sources.corpus import Corpus
 from neobert.data.sources.prepared import PreparedSource
-from neobert.data.store.build import TOKENIZER_FOLDER, Request, hash_of
+from neobert.data.store.build import TOKENIZER_FOLDER, PreparationRequest, content_hash
 from neobert.data.store.opened_text import open_text
-from neobert.data.store.report import fill_of, shape_report, split_report, tokens_read
+from neobert.data.store.report import count_tokens_to_read, measure_fill, shape_report, split_report
 from neobert.data.store.segment_store import SegmentStore
 from neobert.data.store.token_store import FORMATS, read_manifest
 from neobert.data.tokenize.encoding import SUPERVISED
@@ -69,7 +69,7 @@ class PreparedData:
         return self.folder / TOKENIZER_FOLDER
 
 
-def open_prepared(folder: Path, request: Request) -> PreparedData:
+def open_prepared(folder: Path, request: PreparationRequest) -> PreparedData:
     """Open the text in a folder. Raises ProjectError DAT001, DAT002 or DAT004 if the run cannot use it."""
     manifest, config = read_manifest(folder, FORMATS), request.config
     _check_request(folder, manifest, request)
@@ -90,47 +90,47 @@ def open_prepared(folder: Path, request: Request) -> PreparedData:
         report["train"] = split_report(f"{train.label}, its head", counts)
     else:
         train = open_text(folder, manifest, "train")
-    report = {name: _by_class_name(counts, config) for name, counts in report.items()}
-    report["train"] = _with_column(report["train"], request.corpus)
-    mixture = _mixture(config, train, splits["train"]) if config.dataset.mixture else None
+    report = {name: _name_classes(counts, config) for name, counts in report.items()}
+    report["train"] = _add_columns(report["train"], request.corpus)
+    mixture = _open_mixture(config, train, splits["train"]) if config.dataset.mixture else None
     fingerprint = manifest["fingerprint"]
     if mixture is not None:
         # The weights shape the order of the text, and the cache does not depend on them.
-        fingerprint = hash_of([fingerprint, [str(share) for share in mixture.shares]])
+        fingerprint = content_hash([fingerprint, [str(share) for share in mixture.shares]])
     report |= _batch_report(config, mixture or train, report["train"]) | {
         "folder": str(folder),
         "fingerprint": fingerprint,
         "tokenizer": tokenizer.summary(),
     }
-    if isinstance(train, SegmentStore) and (sample := sample_of(train, tokenizer)):
+    if isinstance(train, SegmentStore) and (sample := first_segment_pieces(train, tokenizer)):
         report["sample"] = sample
     evaluation = open_text(folder, manifest, "eval") if "eval" in splits else None
     return PreparedData(folder, train, evaluation, tokenizer, fingerprint, report, mixture)
 
 
-def _check_request(folder: Path, manifest: dict[str, Any], request: Request) -> None:
+def _check_request(folder: Path, manifest: dict[str, Any], request: PreparationRequest) -> None:
     """Raise DAT002 for an output folder that was prepared from different text or settings."""
-    there, here = manifest["request"], request.content()
+    stored, requested = manifest["request"], request.content()
     if isinstance(request.corpus.train, PreparedSource):
-        here |= {name: there.get(name) for name in _of_the_text(request)}
-    if hash_of(there) == hash_of(here) or folder.name == hash_of(here):
+        requested |= {name: stored.get(name) for name in _stored_request_keys(request)}
+    if content_hash(stored) == content_hash(requested) or folder.name == content_hash(requested):
         return
     raise ProjectError(
         "DAT002",
-        f"was prepared with different values of {different_values(there, here)}",
+        f"was prepared with different values of {list_different_values(stored, requested)}",
         "set dataset.cache_dir to another folder, or pass a new folder to data prepare --output",
         str(folder),
     )
 
 
-def _of_the_text(request: Request) -> tuple[str, ...]:
-    """Return the values of a request that a run on prepared data takes from it."""
+def _stored_request_keys(request: PreparationRequest) -> tuple[str, ...]:
+    """Return the request keys whose values a run on prepared data takes from the manifest."""
     return ("source", "name") if request.tokenizer else ("source", "name", "tokenizer")
 
 
-def different_values(there: dict[str, Any], here: dict[str, Any]) -> str:
+def list_different_values(stored: dict[str, Any], requested: dict[str, Any]) -> str:
     """Return the names of the values in which two requests differ."""
-    return ", ".join(name for name in here if there.get(name) != here[name])
+    return ", ".join(name for name in requested if stored.get(name) != requested[name])
 
 
 def _check_tokenizer_is_there(folder: Path) -> None:
@@ -159,13 +159,13 @@ def _check_manifest(
             )
 
 
-def _with_column(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
+def _add_columns(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
     """Add the columns that training reads to the counts of a split."""
     column = corpus.train.column
     return counts if column is None else {"source": counts["source"], "column": column} | counts
 
 
-def _by_class_name(counts: dict[str, Any], config: RunConfig) -> dict[str, Any]:
+def _name_classes(counts: dict[str, Any], config: RunConfig) -> dict[str, Any]:
     """Name the classes in the label counts of a split: labels of texts are stored as class numbers."""
     task = spec_of(config)
     if task.labels is None or not task.labels_texts or "labels" not in counts:
@@ -174,7 +174,9 @@ def _by_class_name(counts: dict[str, Any], config: RunConfig) -> dict[str, Any]:
     return counts | {"labels": {classes[int(each)]: size for each, size in counts["labels"].items()}}
 
 
-def _mixture(config: RunConfig, train: SegmentStore | DocumentStream, split: dict[str, Any]) -> MixedText:
+def _open_mixture(
+    config: RunConfig, train: SegmentStore | DocumentStream, split: dict[str, Any]
+) -> MixedText:
     assert isinstance(train, SegmentStore)  # open_corpus refuses to stream a mixture
     described = split["corpora"]
     # Text without examples of several segments has no count of them.
@@ -186,13 +188,13 @@ def _mixture(config: RunConfig, train: SegmentStore | DocumentStream, split: dic
     ]
     rows = zip(described, config.dataset.mixture, weights, sizes, accumulate(sizes), strict=True)
     corpora = [
-        CorpusSlice(_name_of(entry), weight, stop - size, stop, corpus["tokens"])
+        CorpusSlice(_corpus_name(entry), weight, stop - size, stop, corpus["tokens"])
         for corpus, entry, weight, size, stop in rows
     ]
     return (SteppedText if spec.predicts == "pairs" else MixedText)(train, tuple(corpora))
 
 
-def _name_of(corpus: MixtureCorpus) -> str:
+def _corpus_name(corpus: MixtureCorpus) -> str:
     split = f" {corpus.train_split}" if corpus.train_split else ""
     return f"{corpus_label(corpus)}{split}"
 
@@ -202,14 +204,14 @@ def _batch_report(config: RunConfig, train: TrainingText, counts: dict[str, Any]
     microbatch = shape_report(shape, train.statistics)
     if isinstance(train, DocumentStream):
         return {"microbatch": microbatch}
-    _check_enough(train, shape.value, counts.get("tokens_lost", 0))
-    fill = fill_of(train, shape.value)
-    tokens = tokens_read(config, train, shape.value, fill)
+    _check_fills_microbatch(train, shape.value, counts.get("tokens_lost", 0))
+    fill = measure_fill(train, shape.value)
+    tokens = count_tokens_to_read(config, train, shape.value, fill)
     report = {"microbatch": microbatch | {"fill": fill}, "epochs": round(tokens / train.num_tokens, 3)}
     return report | ({"corpora": train.report(tokens)} if isinstance(train, MixedText) else {})
 
 
-def _check_enough(train: SegmentStore | MixedText, shape: BatchShape, num_lost: int) -> None:
+def _check_fills_microbatch(train: SegmentStore | MixedText, shape: BatchShape, num_lost: int) -> None:
     """Raise DAT004 if the training text, less tokens lost to truncation, does not fill a microbatch."""
     has, holds = (train.num_tokens, shape.capacity) if shape.is_packed else (len(train), shape.max_examples)
     if has < holds:
@@ -224,7 +226,7 @@ def _check_enough(train: SegmentStore | MixedText, shape: BatchShape, num_lost: 
         )
 
 
-def sample_of(store: SegmentStore, tokenizer: TokenizerBundle) -> list[Piece]:
+def first_segment_pieces(store: SegmentStore, tokenizer: TokenizerBundle) -> list[Piece]:
     """Return the first segment as (text, is supervised) pieces; empty for a store without such marks."""
     if SUPERVISED.name not in store.column_names:
         return []
@@ -232,9 +234,9 @@ def sample_of(store: SegmentStore, tokenizer: TokenizerBundle) -> list[Piece]:
     ids = first.ids[: first.lengths[0]].tolist()
     marks = first.columns[SUPERVISED.name].astype(bool).tolist()
     pieces, room = [], MAX_CHARACTERS
-    for is_supervised, run in groupby(range(len(ids)), lambda place: marks[place]):
+    for is_supervised, run in groupby(range(len(ids)), lambda index: marks[index]):
         text = str(
-            tokenizer.tokenizer.decode([ids[place] for place in run], clean_up_tokenization_spaces=False)
+            tokenizer.tokenizer.decode([ids[index] for index in run], clean_up_tokenization_spaces=False)
         )
         pieces.append((text if len(text) <= room else f"{text[:room]} ...", is_supervised))
         room -= len(text)

@@ -22,12 +22,12 @@ from typing import Any, TypeVar
 from neobert.atomic_write import open_replacement, write_atomically
 from neobert.config.corpora import corpus_paths
 from neobert.config.schema import DatasetConfig
-from neobert.data.sources.prepared import copy_of
+from neobert.data.sources.prepared import remote_copy_folder
 from neobert.data.sources.retries import is_transient
 from neobert.data.store.build import TOKENIZER_FOLDER
 from neobert.data.store.build_lock import build_lock
-from neobert.data.store.checksums import files_of
-from neobert.data.store.token_store import writing
+from neobert.data.store.checksums import manifest_files
+from neobert.data.store.token_store import convert_write_errors
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError, first_line
 from neobert.progress import Progress
 from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT, PartNumber
@@ -43,13 +43,13 @@ class _ContentMismatchError(OSError):
 
 
 def fetch(dataset: DatasetConfig, on_progress: Callable[[], None] = lambda: None) -> Path:
-    """Return the folder of the copy of `dataset.path`, which is made if it is not complete.
+    """Copy `dataset.path` to the cache unless a complete copy exists; return the folder of the copy.
 
     Raises DAT001 for anything but joined parts, DAT009 if the copy exceeds `dataset.cache_limit_gib`, and
     DAT010 for a file that is lost, replaced or cannot be read.
     """
     (url,) = corpus_paths(dataset)
-    folder = copy_of(url, dataset)
+    folder = remote_copy_folder(url, dataset)
     with build_lock(folder.with_name(f".{folder.name}.lock")) as report_progress:
         if not (folder / MANIFEST).exists():
 
@@ -57,7 +57,7 @@ def fetch(dataset: DatasetConfig, on_progress: Callable[[], None] = lambda: None
                 report_progress()
                 on_progress()
 
-            _Copy(url.rstrip("/"), folder, dataset, _file_system(url), report).make()
+            _FolderCopy(url.rstrip("/"), folder, dataset, _file_system(url), report).copy_all()
         os.utime(folder / MANIFEST)  # the time of its last use
     return folder
 
@@ -72,8 +72,8 @@ def _file_system(url: str) -> Any:
 
 
 @dataclass(frozen=True)
-class _Copy:
-    """The copying of one folder."""
+class _FolderCopy:
+    """Copy of one folder from an object store."""
 
     url: str
     folder: Path
@@ -81,23 +81,23 @@ class _Copy:
     store: Any
     on_progress: Callable[[], None]
 
-    def make(self) -> None:
+    def copy_all(self) -> None:
         """Copy all files, and the manifest last. Files that an earlier attempt copied are not read again."""
-        content = self._retried(lambda: self.store.cat_file(f"{self.url}/{MANIFEST}"), MANIFEST)
-        files = _described(content, f"{self.url}/{MANIFEST}")
+        content = self._read_with_retries(lambda: self.store.cat_file(f"{self.url}/{MANIFEST}"), MANIFEST)
+        files = _parse_manifest(content, f"{self.url}/{MANIFEST}")
         total = sum(file["bytes"] for file in files.values())
         make_room(self.folder, total, self.dataset.cache_limit_gib)
         progress = Progress(f"copying {self.url}", "MiB", total // MIB)
         done = 0
 
         def copy(item: tuple[str, dict[str, Any]]) -> int:
-            self._retried(lambda: self._copy_file(*item), item[0])
+            self._read_with_retries(lambda: self._copy_file(*item), item[0])
             return int(item[1]["bytes"])
 
-        with writing(self.folder):
+        with convert_write_errors(self.folder):
             self._copy_tokenizer()
             with ThreadPoolExecutor(THREADS) as pool:
-                for size in _in_turn(pool, copy, files.items()):
+                for size in _run_until_error(pool, copy, files.items()):
                     before, done = done, done + size
                     progress.advance(done // MIB - before // MIB)
                     self.on_progress()
@@ -105,12 +105,12 @@ class _Copy:
 
     def _copy_tokenizer(self) -> None:
         """Copy the tokenizer, whose digest is compared when it is opened."""
-        place = f"{self.url}/{TOKENIZER_FOLDER}"
-        listed = self._retried(lambda: self.store.ls(place, detail=False), TOKENIZER_FOLDER)
+        location = f"{self.url}/{TOKENIZER_FOLDER}"
+        listed = self._read_with_retries(lambda: self.store.ls(location, detail=False), TOKENIZER_FOLDER)
         (self.folder / TOKENIZER_FOLDER).mkdir(parents=True, exist_ok=True)
         for name in (str(each).rpartition("/")[2] for each in listed):
-            read = partial(self.store.cat_file, f"{place}/{name}")
-            content = self._retried(read, f"{TOKENIZER_FOLDER}/{name}")
+            read = partial(self.store.cat_file, f"{location}/{name}")
+            content = self._read_with_retries(read, f"{TOKENIZER_FOLDER}/{name}")
             write_atomically(self.folder / TOKENIZER_FOLDER / name, content)
 
     def _copy_file(self, name: str, described: dict[str, Any]) -> None:
@@ -130,7 +130,7 @@ class _Copy:
             if digest.hexdigest() != described["sha256"]:
                 raise _ContentMismatchError("does not match its checksum in the manifest")
 
-    def _retried(self, action: Callable[[], Result], name: str) -> Result:
+    def _read_with_retries(self, action: Callable[[], Result], name: str) -> Result:
         """Return the result of a read, with the retries of streamed text."""
         dataset, attempt = self.dataset, 0
         while True:
@@ -141,7 +141,7 @@ class _Copy:
             except Exception as error:
                 attempt += 1
                 if not is_transient(error) or attempt > dataset.streaming_read_retries:
-                    raise _lost(f"{self.url}/{name}", error) from error
+                    raise _lost_file_error(f"{self.url}/{name}", error) from error
             first_s, longest_s = (
                 dataset.streaming_read_retry_backoff_seconds,
                 dataset.streaming_read_retry_max_backoff_seconds,
@@ -149,7 +149,9 @@ class _Copy:
             time.sleep(min(first_s * 2 ** (attempt - 1), longest_s))
 
 
-def _in_turn(pool: ThreadPoolExecutor, copy: Callable[[Any], int], items: Iterable[Any]) -> Iterable[int]:
+def _run_until_error(
+    pool: ThreadPoolExecutor, copy: Callable[[Any], int], items: Iterable[Any]
+) -> Iterable[int]:
     """Return the results of all items; after an error, items that have not begun are left out."""
     try:
         yield from pool.map(copy, items)
@@ -158,20 +160,20 @@ def _in_turn(pool: ThreadPoolExecutor, copy: Callable[[Any], int], items: Iterab
         raise
 
 
-def _described(content: bytes, place: str) -> dict[str, dict[str, Any]]:
+def _parse_manifest(content: bytes, location: str) -> dict[str, dict[str, Any]]:
     """Return the files of a manifest. Raises DAT001 for anything but the manifest of joined parts."""
     try:
         manifest = json.loads(content)
-        files = {name: dict(file) for name, file in files_of(manifest).items()}
-        if manifest["format_version"] == PART_FORMAT and all(map(_is_of_a_part, files)):
+        files = {name: dict(file) for name, file in manifest_files(manifest).items()}
+        if manifest["format_version"] == PART_FORMAT and all(map(_is_in_part_folder, files)):
             return files
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
     hint = "set dataset.path to a folder that `neobert-launch data join` has joined"
-    raise ProjectError("DAT001", "is not the manifest of joined parts", hint, place)
+    raise ProjectError("DAT001", "is not the manifest of joined parts", hint, location)
 
 
-def _is_of_a_part(name: str) -> bool:
+def _is_in_part_folder(name: str) -> bool:
     """Return whether a file is in the folder of a part: a manifest from outside must not name other paths."""
     folder, _, file = name.partition("/")
     return PartNumber.from_folder(folder) is not None and "/" not in file and file not in ("", ".", "..")
@@ -195,7 +197,7 @@ def make_room(folder: Path, num_bytes: int, limit_gib: float | None) -> None:
         del sizes[other]
 
 
-def _lost(place: str, error: Exception) -> ProjectError:
+def _lost_file_error(location: str, error: Exception) -> ProjectError:
     """Return DAT010 for a file that could not be copied."""
     if isinstance(error, _ContentMismatchError):
         message, hint = str(error), "join the parts, and copy them to the store again"
@@ -204,4 +206,4 @@ def _lost(place: str, error: Exception) -> ProjectError:
     else:
         message = f"cannot be read: {type(error).__name__}: {first_line(error)}"
         hint = "check the connection and the credentials, and start again: complete files are kept"
-    return ProjectError("DAT010", message, hint, place, EXIT_TRAINING_FAILED)
+    return ProjectError("DAT010", message, hint, location, EXIT_TRAINING_FAILED)

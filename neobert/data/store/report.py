@@ -22,7 +22,7 @@ OF_SOME_TASKS = ("one_sided", "labels", "words", "conversations", "stops", "faul
 def split_report(label: str, counts: Counts) -> dict[str, Any]:
     """Return the counts of a split's documents, segments and tokens."""
     report = {"source": label, **asdict(counts), "truncation_share": round(counts.truncation_share, 6)}
-    report["histogram"] = _histogram(counts.histogram)
+    report["histogram"] = _histogram_bins(counts.histogram)
     return {name: value for name, value in report.items() if name not in OF_SOME_TASKS or value}
 
 
@@ -36,7 +36,7 @@ def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> di
     }
 
 
-def fill_of(store: MeasuredText, shape: BatchShape) -> float:
+def measure_fill(store: MeasuredText, shape: BatchShape) -> float:
     """Return the share of the microbatches' positions that hold tokens, measured on a sample of examples."""
     lengths = store.sample_lengths()
     if shape.is_packed:
@@ -46,7 +46,9 @@ def fill_of(store: MeasuredText, shape: BatchShape) -> float:
     return round(float(rows.sum() / (rows.max(axis=1) * rows.shape[1]).sum()), 4)
 
 
-def tokens_read(config: RunConfig, text: SegmentStore | MixedText, shape: BatchShape, fill: float) -> float:
+def count_tokens_to_read(
+    config: RunConfig, text: SegmentStore | MixedText, shape: BatchShape, fill: float
+) -> float:
     """Return the tokens that the run reads in `max_steps` or, if these are fewer, in `max_epochs`."""
     trainer = config.trainer
     microbatches = microbatches_before(trainer.max_steps, trainer) * num_processes(config)
@@ -55,6 +57,6 @@ def tokens_read(config: RunConfig, text: SegmentStore | MixedText, shape: BatchS
     return tokens if trainer.max_epochs is None else min(tokens, trainer.max_epochs * text.num_tokens)
 
 
-def _histogram(counts: list[int]) -> list[list[int]]:
+def _histogram_bins(counts: list[int]) -> list[list[int]]:
     """Return [maximum length, number of documents] of each non-empty bin."""
     return [[1 << power, count] for power, count in enumerate(counts) if count]

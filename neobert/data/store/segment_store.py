@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.data.batches.stateless_random import permuted
+from neobert.data.batches.stateless_random import permutation_slice
 
 SAMPLE_SEGMENTS = 1 << 16
 
@@ -85,7 +85,7 @@ class SegmentStore(ABC):
 
     def sample_lengths(self) -> NDArray[np.int64]:
         """Return the lengths in tokens of a fixed random sample of at most `SAMPLE_SEGMENTS` examples."""
-        return self.lengths(permuted(0, 0, min(SAMPLE_SEGMENTS, len(self)), len(self)))
+        return self.lengths(permutation_slice(0, 0, min(SAMPLE_SEGMENTS, len(self)), len(self)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ class Segments:
     columns: Mapping[str, NDArray[Any]]
 
 
-def places_in(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def positions_in_segments(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return 0 to length - 1 for each of the lengths [N], concatenated."""
     ends = np.cumsum(lengths)
     return np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.data.store.token_store import column_file, little_endian, writing
+from neobert.data.store.token_store import column_file, convert_write_errors, little_endian
 from neobert.data.tokenize.encoding import Column, Encoded
 
 
@@ -32,7 +32,7 @@ class SplitWriter:
         self._end = 0
         self._squares, self._longest, self._segments, self._examples = 0, 0, 0, 0
         self._highest_id = -1
-        with writing(folder), ExitStack() as files:
+        with convert_write_errors(folder), ExitStack() as files:
             self._tokens = files.enter_context(closing(HashedFile(folder / f"{split}.tokens")))
             self._offsets = files.enter_context(closing(HashedFile(folder / f"{split}.offsets")))
             self._columns = {
@@ -45,7 +45,7 @@ class SplitWriter:
     def append(self, encoded: Encoded) -> None:
         """Write the segments of a batch."""
         ends = self._end + np.cumsum(encoded.lengths)
-        with writing(self._folder):
+        with convert_write_errors(self._folder):
             self._tokens.write(encoded.tokens.astype(self._dtype, copy=False))
             self._offsets.write(ends.astype("<i8"))
             for each in self._declared:
@@ -55,20 +55,20 @@ class SplitWriter:
         self._end += len(encoded.tokens)
         self._segments += len(encoded.lengths)
         self._examples += len(lengths)
-        self._squares += squares_of(lengths)
+        self._squares += sum_of_squares(lengths)
         self._highest_id = max(self._highest_id, int(encoded.tokens.max(initial=0)))
         self._longest = max(self._longest, int(lengths.max(initial=0)))
 
     def finish(self) -> dict[str, Any]:
         """Sync the files to disk and return the split's manifest entry."""
-        with writing(self._folder):
+        with convert_write_errors(self._folder):
             written = (self._tokens, self._offsets, *self._columns.values())
             files = {file.name: file.finish() for file in written}
         return {
             "segments": self._segments,
             "tokens": self._end,
             "dtype": self._dtype.name,
-            "lengths": lengths_of(self._end, self._squares, self._examples, self._longest),
+            "lengths": length_statistics(self._end, self._squares, self._examples, self._longest),
             "highest_id": self._highest_id,
             "files": files,
             "columns": [asdict(each) for each in self._declared],
@@ -79,12 +79,12 @@ class SplitWriter:
         self._files.close()
 
 
-def squares_of(lengths: NDArray[np.int64]) -> int:
+def sum_of_squares(lengths: NDArray[np.int64]) -> int:
     """Return the sum of the squared lengths, exactly: it must not depend on batches, blocks or parts."""
     return int(np.square(lengths).sum())
 
 
-def lengths_of(tokens: int, squares: int, examples: int, longest: int) -> dict[str, Any]:
+def length_statistics(tokens: int, squares: int, examples: int, longest: int) -> dict[str, Any]:
     """Return the statistics of the lengths of examples from their sums, as JSON values."""
     mean = tokens / max(1, examples)
     variance = max(0.0, squares / max(1, examples) - mean**2)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.atomic_write import NO_ROOM, describe_write_error
-from neobert.data.store.segment_store import LengthStatistics, Segments, SegmentStore, places_in
+from neobert.data.store.segment_store import LengthStatistics, Segments, SegmentStore, positions_in_segments
 from neobert.data.tokenize.encoding import GROUP, Column, Encoded, first_segments
 from neobert.errors import ProjectError
 from neobert.runfiles.prepared_parts import MANIFEST, PART_FORMAT
@@ -50,7 +50,7 @@ class TokenStore(SegmentStore):
 
     def __len__(self) -> int:
         """Return the number of examples."""
-        return self.num_segments if self._bounds is None else len(self._bounds) - 1
+        return self.num_segments if self._example_bounds is None else len(self._example_bounds) - 1
 
     @property
     def num_segments(self) -> int:
@@ -76,17 +76,17 @@ class TokenStore(SegmentStore):
         return int(self.tokens.max(initial=0))
 
     @cached_property
-    def _bounds(self) -> NDArray[np.int64] | None:
+    def _example_bounds(self) -> NDArray[np.int64] | None:
         """First segment of each example, and N; int64 [E + 1]. None: an example per segment."""
         group = self.columns.get(GROUP)
         return None if group is None else np.append(first_segments(group), self.num_segments)
 
-    def _firsts(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
-        return examples if self._bounds is None else self._bounds[examples]
+    def _first_segments(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
+        return examples if self._example_bounds is None else self._example_bounds[examples]
 
     def lengths(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the lengths of these examples, in tokens."""
-        return self.offsets[self._firsts(examples + 1)] - self.offsets[self._firsts(examples)]
+        return self.offsets[self._first_segments(examples + 1)] - self.offsets[self._first_segments(examples)]
 
     def segment(self, number: int) -> NDArray[np.unsignedinteger]:
         """Return the tokens of one segment."""
@@ -94,7 +94,7 @@ class TokenStore(SegmentStore):
 
     def example(self, number: int) -> NDArray[np.unsignedinteger]:
         """Return the tokens of one example."""
-        first, stop = self.offsets[self._firsts(np.array([number, number + 1]))]
+        first, stop = self.offsets[self._first_segments(np.array([number, number + 1]))]
         return self.tokens[first:stop]
 
     def gather(self, examples: NDArray[np.int64], sample_offset: int | NDArray[np.int64] = 0) -> Segments:
@@ -102,11 +102,11 @@ class TokenStore(SegmentStore):
 
         The sample id of a segment is its number plus `sample_offset`, one for all examples or int64 [n].
         """
-        firsts = self._firsts(examples)
-        sizes = self._firsts(examples + 1) - firsts
-        segments = np.repeat(firsts, sizes) + places_in(sizes)
+        firsts = self._first_segments(examples)
+        sizes = self._first_segments(examples + 1) - firsts
+        segments = np.repeat(firsts, sizes) + positions_in_segments(sizes)
         lengths = self.offsets[segments + 1] - self.offsets[segments]
-        positions = places_in(lengths)
+        positions = positions_in_segments(lengths)
         tokens = np.repeat(self.offsets[segments], lengths) + positions
         return Segments(
             ids=self.tokens[tokens].astype(np.int64),
@@ -172,7 +172,7 @@ def little_endian(dtype: str) -> np.dtype[Any]:
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest and sync it to disk."""
-    with writing(folder), (folder / MANIFEST).open("x", encoding="utf-8") as handle:
+    with convert_write_errors(folder), (folder / MANIFEST).open("x", encoding="utf-8") as handle:
         json.dump(manifest, handle, indent=1, sort_keys=True)
         handle.flush()
         os.fsync(handle.fileno())
@@ -185,17 +185,17 @@ def read_manifest(folder: Path, formats: Sequence[int] = (FORMAT_VERSION,)) -> d
         manifest = json.loads(path.read_text(encoding="utf-8"))
         version = manifest["format_version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _broken(path, f"is not a manifest of prepared data: {error}") from error
+        raise _broken_file_error(path, f"is not a manifest of prepared data: {error}") from error
     if version not in formats:
         readable = " and ".join(map(str, formats))
-        raise _broken(path, f"has format {version}, but this version reads format {readable}")
+        raise _broken_file_error(path, f"has format {version}, but this version reads format {readable}")
     if missing := sorted(_MANIFEST_NEEDS - manifest.keys()):
-        raise _broken(path, f"has no {', '.join(missing)}")
+        raise _broken_file_error(path, f"has no {', '.join(missing)}")
     return dict(manifest)
 
 
 @contextmanager
-def writing(folder: Path, elsewhere: str = CACHE_ELSEWHERE) -> Iterator[None]:
+def convert_write_errors(folder: Path, elsewhere: str = CACHE_ELSEWHERE) -> Iterator[None]:
     """Convert an `OSError` in the `with` block to DAT009; the hint suggests `elsewhere`."""
     try:
         yield
@@ -211,8 +211,8 @@ def check_size(path: Path, expected: int) -> None:
     size = path.stat().st_size if path.exists() else None
     if size != expected:
         found = "is missing" if size is None else f"has {size:,} bytes"
-        raise _broken(path, f"{found}, but the manifest states {expected:,}")
+        raise _broken_file_error(path, f"{found}, but the manifest states {expected:,}")
 
 
-def _broken(path: Path, message: str) -> ProjectError:
+def _broken_file_error(path: Path, message: str) -> ProjectError:
     return ProjectError("DAT001", message, f"remove {path.parent} and prepare the data again", str(path))

@@ -17,19 +17,19 @@ _UNICODE_FORMS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "StripAccents"})
 def ascii_tokenizer(backend: Tokenizer) -> Tokenizer | None:
     """Return a faster tokenizer with the same tokens for ASCII texts; None if there is none."""
     content = json.loads(backend.to_str())
-    normalizer = _for_ascii(content["normalizer"])
+    normalizer = _ascii_normalizer(content["normalizer"])
     # The normalizer also changes added tokens, and "café" may be "cafe" to the whole normalizer only.
     if normalizer == content["normalizer"] or not _has_ascii_tokens(content):
         return None
     return Tokenizer.from_str(json.dumps(content | {"normalizer": normalizer}))
 
 
-def _for_ascii(normalizer: dict[str, Any] | None) -> dict[str, Any] | None:
+def _ascii_normalizer(normalizer: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the description of a normalizer without the steps that leave ASCII as it is."""
     if normalizer is None or normalizer["type"] in _UNICODE_FORMS:
         return None
     if normalizer["type"] == "Sequence":
-        steps = filter(None, map(_for_ascii, normalizer["normalizers"]))
+        steps = filter(None, map(_ascii_normalizer, normalizer["normalizers"]))
         return normalizer | {"normalizers": list(steps)}
     if normalizer["type"] == "BertNormalizer":
         return normalizer | {"handle_chinese_chars": False, "strip_accents": False}

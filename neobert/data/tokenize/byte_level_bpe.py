@@ -7,7 +7,13 @@ from collections.abc import Iterable
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from neobert.config.schema import TokenizerConfig
-from neobert.data.tokenize.training_text import counted, head, normalizer, require_size, require_text
+from neobert.data.tokenize.training_text import (
+    count_texts,
+    head_of_texts,
+    normalizer,
+    require_size,
+    require_text,
+)
 from neobert.progress import Progress
 
 MASK = "[MASK]"
@@ -30,7 +36,7 @@ def train_bpe(texts: Iterable[str], config: TokenizerConfig, vocab_size: int) ->
     others = f"{len(letters)} bytes and {len(SPECIAL_TOKENS)} special tokens"
     require_size(vocab_size, len(letters) + 4 * len(SPECIAL_TOKENS), others)
     require_text(has_text=any(text.strip() for text in texts))
-    backend = _backend(config)
+    backend = _build_backend(config)
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         # The space before a masked word is part of the word, so it is part of the mask.
@@ -39,11 +45,13 @@ def train_bpe(texts: Iterable[str], config: TokenizerConfig, vocab_size: int) ->
         show_progress=False,
     )
     counting = Progress("tokenizer: counting words", "documents")
-    backend.train_from_iterator(head(counted(texts, counting, "tokenizer: merging pairs")), trainer)
+    backend.train_from_iterator(
+        head_of_texts(count_texts(texts, counting, "tokenizer: merging pairs")), trainer
+    )
     return backend
 
 
-def _backend(config: TokenizerConfig) -> Tokenizer:
+def _build_backend(config: TokenizerConfig) -> Tokenizer:
     backend = Tokenizer(models.BPE())
     backend.normalizer = normalizer(config)
     backend.pre_tokenizer = pre_tokenizers.Sequence(

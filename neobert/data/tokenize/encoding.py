@@ -17,7 +17,7 @@ from neobert.data.sources.rows import TEXT, Row
 from neobert.data.sources.token_shards import TokenText
 from neobert.data.tokenize.ascii_texts import ascii_tokenizer
 from neobert.data.tokenize.framing import Framing
-from neobert.data.tokenize.long_texts import pieces_of
+from neobert.data.tokenize.long_texts import cut_into_pieces
 from neobert.errors import ProjectError
 from neobert.runfiles.conversation_faults import Occurrence, merge_occurrences
 
@@ -73,7 +73,7 @@ class Counts:
         for item in fields(self):
             if item.name == "faults":
                 continue
-            setattr(self, item.name, _total(getattr(self, item.name), getattr(other, item.name)))
+            setattr(self, item.name, _add_values(getattr(self, item.name), getattr(other, item.name)))
 
     @property
     def maskable(self) -> int:
@@ -86,16 +86,16 @@ class Counts:
         return self.tokens_lost / max(1, self.tokens + self.tokens_lost)
 
 
-def _total(mine: Any, theirs: Any) -> Any:
-    if isinstance(mine, list):
-        return [a + b for a, b in zip(mine, theirs, strict=True)]
-    if isinstance(mine, dict):
-        return {name: mine.get(name, 0) + theirs.get(name, 0) for name in sorted(mine.keys() | theirs.keys())}
-    return mine + theirs
+def _add_values(left: Any, right: Any) -> Any:
+    if isinstance(left, list):
+        return [a + b for a, b in zip(left, right, strict=True)]
+    if isinstance(left, dict):
+        return {name: left.get(name, 0) + right.get(name, 0) for name in sorted(left.keys() | right.keys())}
+    return left + right
 
 
 GROUP = "group"
-"""Side column of segments that are parts of examples: the place of a segment in its example, from 0.
+"""Side column of segments that are parts of examples: the index of a segment in its example, from 0.
 
 A store without it has an example per segment. An example with several segments (a pair of texts) is one unit
 of shuffling, packing and cursors; its segments do not attend to each other.
@@ -112,7 +112,7 @@ class Column:
 
 
 SECOND = Column("second", "int32", is_per_token=False)
-"""Side column of pairs: the place of the first token of the second text, from which tokens have type 1."""
+"""Side column of pairs: the index of the first token of the second text, from which tokens have type 1."""
 SCORE = Column("score", "float32", is_per_token=False)
 """Side column of scored texts: the similarity of a document to the query of its example; NaN without one."""
 SUPERVISED = Column("supervised", "uint8", is_per_token=True)
@@ -200,12 +200,12 @@ class SegmentEncoder:
         flat = array("I")
         lengths: list[int] = []
         too_long = None
-        for place, ids in enumerate(self.token_ids(row[TEXT] for row in rows)):
+        for index, ids in enumerate(self.token_ids(row[TEXT] for row in rows)):
             length = len(ids) + self.framing.size
             if too_long is None and self.long_documents == "error" and length > self.max_length:
-                too_long = (place, length)
-            for start, stop in self._pieces(len(ids), counts):
-                before, after = self.framing.around(start, stop, len(ids))
+                too_long = (index, length)
+            for start, stop in self._kept_bounds(len(ids), counts):
+                before, after = self.framing.piece_frame(start, stop, len(ids))
                 for part in (before, ids[start:stop], after):
                     flat.extend(part)
                 lengths.append(len(before) + stop - start + len(after))
@@ -226,33 +226,33 @@ class SegmentEncoder:
         Raises DAT002 for an id in the data that is beyond the vocabulary.
         """
         for has_ids, group in groupby(texts, lambda text: isinstance(text, TokenText)):
-            read = self._given_ids if has_ids else self._tokenized
+            read = self._stored_ids if has_ids else self._tokenize
             yield from read(group)
 
-    def _given_ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
+    def _stored_ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
         """Yield the ids of texts that have them."""
         size = len(self.is_maskable)
         for text in texts:
             assert isinstance(text, TokenText)
-            ids = self.framing.unframed(text.ids())
+            ids = self.framing.remove_frame(text.ids())
             if (highest := max(ids, default=0)) >= size:
                 message = f"token id {highest:,} is beyond the vocabulary of the tokenizer ({size:,} tokens)"
                 raise ProjectError("DAT002", message, TOKENIZER_OF_THE_IDS, "dataset.path")
             yield ids
 
-    def _tokenized(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
+    def _tokenize(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
         """Tokenize texts; about `TOKENISED_CHARACTERS` characters at once."""
-        pieces = (piece for text in texts for piece in self._marked_pieces(text))
+        pieces = (piece for text in texts for piece in self._pieces_with_end_marks(text))
         ids = array("I")
         for batch in batched(pieces, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, lambda piece: len(piece[0])):
-            encodings = self.encodings([piece for piece, _ in batch])
+            encodings = self.encode_texts([piece for piece, _ in batch])
             for (_, is_last), encoding in zip(batch, encodings, strict=True):
                 ids.extend(encoding.ids)
                 if is_last:
                     yield ids
                     ids = array("I")
 
-    def encodings(self, texts: list[str], *, has_offsets: bool = False) -> list[Encoding]:
+    def encode_texts(self, texts: list[str], *, has_offsets: bool = False) -> list[Encoding]:
         """Tokenize texts, without framing; faster without offsets."""
         # Set for each call: a pickle, which tokenizing processes receive, leaves it out.
         self.backend.encode_special_tokens = self.is_plain
@@ -267,22 +267,22 @@ class SegmentEncoder:
         others = iter(self.backend.encode_batch_fast(other_texts, add_special_tokens=False))
         return [next(ascii_ones if text.isascii() else others) for text in texts]
 
-    def _marked_pieces(self, text: str) -> Iterator[tuple[str, bool]]:
+    def _pieces_with_end_marks(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield (piece, True for the last one) of a document."""
         length = 0
-        for piece in pieces_of(text, self._joins):
+        for piece in cut_into_pieces(text, self._can_join):
             length += len(piece)
             yield piece, length == len(text)
 
-    def _joins(self, left: str, right: str) -> bool:
+    def _can_join(self, left: str, right: str) -> bool:
         """Return whether two texts have the same tokens when they are tokenized separately and joined.
 
         True if the tokenizer splits at the cut; False if, for example, it adds a prefix to each text.
         """
-        before, after, whole = (encoding.ids for encoding in self.encodings([left, right, left + right]))
+        before, after, whole = (encoding.ids for encoding in self.encode_texts([left, right, left + right]))
         return bool(before + after == whole)
 
-    def _pieces(self, num_tokens: int, counts: Counts) -> Iterable[tuple[int, int]]:
+    def _kept_bounds(self, num_tokens: int, counts: Counts) -> Iterable[tuple[int, int]]:
         """Return the bounds of the pieces of a text that are kept: all of it, some of it, or nothing."""
         length = num_tokens + self.framing.size
         counts.documents += 1
@@ -295,12 +295,12 @@ class SegmentEncoder:
             return []
         if length <= self.max_length:
             return [(0, num_tokens)]
-        return self.pieces_kept(num_tokens, self.framing.pieces(num_tokens, self.max_length), counts)
+        return self.keep_pieces(num_tokens, self.framing.pieces(num_tokens, self.max_length), counts)
 
-    def pieces_kept(
+    def keep_pieces(
         self, num_tokens: int, pieces: Iterator[tuple[int, int]], counts: Counts
     ) -> Iterable[tuple[int, int]]:
-        """Return the pieces of a text above `max_length` that are kept: all, the first, or none; count it."""
+        """Return the kept pieces of a text above `max_length` (all, the first or none), and count it."""
         if self.long_documents == "split":
             counts.split += 1
             return pieces

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 
-from neobert.data.sources.rows import Row, characters
+from neobert.data.sources.rows import Row, count_characters
 from neobert.data.tokenize.encoding import BATCH_DOCUMENTS, Encoded, Encoder, batched
 from neobert.errors import ProjectError
 from neobert.worker_pool import worker_pool
@@ -27,28 +27,28 @@ def encode_all(rows: Iterable[Row], encoder: Encoder, num_proc: int, label: str)
 
     Raises DAT012 for a document longer than `max_length` if `dataset.long_documents` is `error`.
     """
-    return (encoded for _, encoded in encode_each([(label, rows)], encoder, num_proc))
+    return (encoded for _, encoded in encode_sources([(label, rows)], encoder, num_proc))
 
 
-def encode_each(
+def encode_sources(
     sources: Sequence[tuple[str, Iterable[Row]]], encoder: Encoder, num_proc: int
 ) -> Iterator[tuple[int, Encoded]]:
-    """Tokenize the rows of several labelled sources; yields (place of the source, batch) in their order.
+    """Tokenize the rows of several labelled sources; yields (source index, batch) in their order.
 
     No batch has rows of two sources. Raises DAT012 as `encode_all` does.
     """
-    places: deque[int] = deque()
+    numbers: deque[int] = deque()
 
     def batches() -> Iterator[tuple[Row, ...]]:
-        for place, (_, rows) in enumerate(sources):
-            for batch in batched(rows, BATCH_DOCUMENTS, BATCH_CHARACTERS, characters):
-                places.append(place)
+        for number, (_, rows) in enumerate(sources):
+            for batch in batched(rows, BATCH_DOCUMENTS, BATCH_CHARACTERS, count_characters):
+                numbers.append(number)
                 yield batch
 
     source, documents = 0, 0
-    for encoded in _encoded(batches(), encoder, num_proc):
-        if (place := places.popleft()) != source:
-            source, documents = place, 0
+    for encoded in _encode_batches(batches(), encoder, num_proc):
+        if (number := numbers.popleft()) != source:
+            source, documents = number, 0
         if encoded.too_long is not None:
             row, length = encoded.too_long
             raise ProjectError(
@@ -62,7 +62,7 @@ def encode_each(
         yield source, encoded
 
 
-def _encoded(batches: Iterator[tuple[Row, ...]], encoder: Encoder, num_proc: int) -> Iterator[Encoded]:
+def _encode_batches(batches: Iterator[tuple[Row, ...]], encoder: Encoder, num_proc: int) -> Iterator[Encoded]:
     if num_proc > 1:
         return encode_in_processes(batches, encoder, num_proc)
     # If unset, the library uses one core after a fork, and warns. A user's value is kept.
@@ -87,7 +87,7 @@ def encode_in_processes(
                 yield waiting.popleft().result()
                 has_started = True
         except BrokenProcessPool as error:
-            raise _broken(has_started=has_started) from error
+            raise _broken_pool_error(has_started=has_started) from error
 
 
 def check_not_a_child() -> None:
@@ -101,7 +101,7 @@ def check_not_a_child() -> None:
         raise ProjectError("DAT009", message, GUARD, "dataset.num_proc")
 
 
-def _broken(*, has_started: bool) -> ProjectError:
+def _broken_pool_error(*, has_started: bool) -> ProjectError:
     if has_started:
         message = "a tokenizer worker was killed, probably because memory ran out"
         return ProjectError("DAT009", message, "lower dataset.num_proc", "dataset.num_proc")

@@ -40,17 +40,17 @@ class Framing:
             ids += [*self.between, *text]
         return [*ids, *self.end]
 
-    def unframed(self, ids: Sequence[int]) -> Sequence[int]:
+    def remove_frame(self, ids: Sequence[int]) -> Sequence[int]:
         """Return the ids of a text without its frame, or without the half of the frame that they have."""
         start = len(self.start) if self.start and tuple(ids[: len(self.start)]) == self.start else 0
         stop = max(start, len(ids) - len(self.end))
         return ids[start : stop if tuple(ids[stop:]) == self.end else len(ids)]
 
     def second_start(self, first: Sequence[int]) -> int:
-        """Return the place of the first token of the second text of a pair."""
+        """Return the index of the first token of the second text of a pair."""
         return len(self.start) + len(first) + len(self.between)
 
-    def around(self, start: int, stop: int, length: int) -> tuple[Ids, Ids]:
+    def piece_frame(self, start: int, stop: int, length: int) -> tuple[Ids, Ids]:
         """Return the ids before and after the piece [start, stop) of a text of `length` tokens."""
         is_first, is_last = self.frames_pieces or start == 0, self.frames_pieces or stop == length
         return self.start if is_first else (), self.end if is_last else ()
@@ -63,7 +63,7 @@ class Framing:
         """
         start = 0
         while True:
-            before, after = self.around(start, length, length)
+            before, after = self.piece_frame(start, length, length)
             room = max_length - len(before)
             if length - start + len(after) <= room:
                 yield start, length
@@ -73,7 +73,7 @@ class Framing:
             start = stop
 
 
-def shortened(parts: Sequence[list[int]], room: int) -> list[list[int]]:
+def truncate_longest_first(parts: Sequence[list[int]], room: int) -> list[list[int]]:
     """Cut one or two texts to `room` tokens in all, from the end of the longer one.
 
     Equivalent to `truncation="longest_first"` of fast tokenizers: if `room` is odd, the longer text, or the
@@ -87,12 +87,12 @@ def shortened(parts: Sequence[list[int]], room: int) -> list[list[int]]:
     return [first[:kept], second[: room - kept]]
 
 
-def framing_of(backend: Tokenizer, num_texts: int = 1) -> Framing:
+def measure_framing(backend: Tokenizer, num_texts: int = 1) -> Framing:
     """Measure the framing that a tokenizer adds to a text, or to a pair (`num_texts` 2).
 
     The tokenizer must not truncate or pad.
     """
-    sample = _sample(backend)
+    sample = _sample_text(backend)
     encoding = backend.encode(sample, sample if num_texts == 2 else None)
     ids, texts = encoding.ids, encoding.sequence_ids
     text_indices = [place for place, text in enumerate(texts) if text is not None]
@@ -101,7 +101,7 @@ def framing_of(backend: Tokenizer, num_texts: int = 1) -> Framing:
     return Framing(tuple(ids[:first]), tuple(between), tuple(ids[last + 1 :]))
 
 
-def _sample(backend: Tokenizer) -> str:
+def _sample_text(backend: Tokenizer) -> str:
     """Return a text that has tokens: "a", else a token of the vocabulary."""
 
     def has_tokens(text: str) -> bool:

@@ -18,7 +18,7 @@ _GAP = re.compile(r"(?<=\S)\s(?=\S)")
 MayCut = Callable[[str, str], bool]
 
 
-def pieces_of(text: str, may_cut: MayCut) -> Iterator[str]:
+def cut_into_pieces(text: str, may_cut: MayCut) -> Iterator[str]:
     """Yield consecutive pieces of a text, most of at most `PIECE_CHARACTERS` characters.
 
     `may_cut` gets up to 256 characters before and after a possible cut, and returns whether to cut there. If
@@ -26,28 +26,28 @@ def pieces_of(text: str, may_cut: MayCut) -> Iterator[str]:
     """
     start = 0
     while len(text) - start > PIECE_CHARACTERS:
-        stop = _end_of_piece(text, start, may_cut)
+        stop = _piece_end(text, start, may_cut)
         yield text[start:stop]
         start = stop
     if start < len(text) or not text:
         yield text[start:]
 
 
-def _end_of_piece(text: str, start: int, may_cut: MayCut) -> int:
+def _piece_end(text: str, start: int, may_cut: MayCut) -> int:
     length = PIECE_CHARACTERS
     while length <= MAX_PIECE_CHARACTERS:
         stop = start + length
         if stop >= len(text):
             return len(text)
-        for place in (*_gaps_before(text, start, stop), stop):
-            before = text[max(start, place - _CONTEXT_CHARACTERS) : place]
-            if may_cut(before, text[place : place + _CONTEXT_CHARACTERS]):
-                return place
+        for offset in (*_whitespace_before(text, start, stop), stop):
+            before = text[max(start, offset - _CONTEXT_CHARACTERS) : offset]
+            if may_cut(before, text[offset : offset + _CONTEXT_CHARACTERS]):
+                return offset
         length *= 4
     return start + MAX_PIECE_CHARACTERS
 
 
-def _gaps_before(text: str, start: int, stop: int) -> list[int]:
+def _whitespace_before(text: str, start: int, stop: int) -> list[int]:
     """Return the offsets of the last single white-space characters before `stop`, in decreasing order."""
     searched = _GAP.finditer(text, max(start + 1, stop - _SEARCHED_CHARACTERS), stop)
     return [gap.start() for gap in searched][: -_MAX_CANDIDATES - 1 : -1]

@@ -18,5 +18,5 @@ def with_offsets(encoder: SegmentEncoder, texts: Iterable[str]) -> Iterator[tupl
     Special tokens are not added. The bounds may include a space before a word.
     """
     for batch in batched(texts, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, len):
-        for encoding in encoder.encodings(list(batch), has_offsets=True):
+        for encoding in encoder.encode_texts(list(batch), has_offsets=True):
             yield np.array(encoding.ids, np.int64), np.array(encoding.offsets, np.int64).reshape(-1, 2)

@@ -8,8 +8,8 @@ from pathlib import Path
 from neobert.config.corpora import corpus_paths, list_corpora
 from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.config.text_formats import TOKEN_IDS, text_format
-from neobert.data.examples import examples_of
-from neobert.data.sources.file_listing import listed_files, places_of
+from neobert.data.examples import load_examples
+from neobert.data.sources.file_listing import list_files, resolve_paths
 from neobert.data.sources.token_shards import TokenShard
 from neobert.data.tokenize.encoding import SegmentEncoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle
@@ -18,28 +18,30 @@ from neobert.runfiles.prepared_parts import PartNumber
 MAX_DOCUMENTS = 1000
 
 
-def agreement(
+def measure_agreement(
     config: RunConfig, tokenizer: TokenizerBundle, part: PartNumber | None = None
 ) -> dict[str, int]:
     """Return the agreement of the tokenizer with the token ids of a run's data; empty for text.
 
     Of many parts, each compares its share of the files, and together they compare all.
     """
-    encoder, files = examples_of(config).encoder(tokenizer), [*_shard_files(config.dataset)]
+    encoder, files = load_examples(config).encoder(tokenizer), [*_shard_files(config.dataset)]
     if part is not None:
         files = files[part.number - 1 :: part.of]
-    return agreement_of(files, encoder) if isinstance(encoder, SegmentEncoder) else {}
+    return compare_shards(files, encoder) if isinstance(encoder, SegmentEncoder) else {}
 
 
 def _shard_files(dataset: DatasetConfig) -> Iterator[Path]:
     """Yield the files of token ids that a config names."""
-    places = (place for each in list_corpora(dataset) if each.path for place in places_of(corpus_paths(each)))
+    places = (
+        place for each in list_corpora(dataset) if each.path for place in resolve_paths(corpus_paths(each))
+    )
     for place in places:
-        files = listed_files(place.path) if place.path.is_dir() else (place.path,)
+        files = list_files(place.path) if place.path.is_dir() else (place.path,)
         yield from (file for file in files if text_format(file) == TOKEN_IDS)
 
 
-def agreement_of(files: Sequence[Path], encoder: SegmentEncoder) -> dict[str, int]:
+def compare_shards(files: Sequence[Path], encoder: SegmentEncoder) -> dict[str, int]:
     """Return the number of `documents` that were compared; empty without files.
 
     `returned` of them have the same ids after decoding and tokenizing, and `marked` of them have markers
@@ -48,7 +50,7 @@ def agreement_of(files: Sequence[Path], encoder: SegmentEncoder) -> dict[str, in
     markers = {*encoder.framing.start, *encoder.framing.end}
     counts = {"documents": 0, "returned": 0, "marked": 0}
     for file in files:
-        documents = list(_sample(file, -(-MAX_DOCUMENTS // len(files)), encoder))
+        documents = list(_sample_documents(file, -(-MAX_DOCUMENTS // len(files)), encoder))
         texts = encoder.backend.decode_batch(documents, skip_special_tokens=False)
         again = map(list, encoder.token_ids(texts))
         counts["documents"] += len(documents)
@@ -57,11 +59,11 @@ def agreement_of(files: Sequence[Path], encoder: SegmentEncoder) -> dict[str, in
     return counts if files else {}
 
 
-def _sample(path: Path, most: int, encoder: SegmentEncoder) -> Iterator[list[int]]:
+def _sample_documents(path: Path, max_documents: int, encoder: SegmentEncoder) -> Iterator[list[int]]:
     """Yield the ids of documents that are evenly distributed in a shard, without their frames."""
     shard = TokenShard.open(path)
     total = len(shard.ends)
     with path.open("rb") as file:
-        for number in range(min(most, total)):
-            ids = shard.document(file, number * total // min(most, total))
-            yield list(encoder.framing.unframed(ids.tolist()))
+        for number in range(min(max_documents, total)):
+            ids = shard.document(file, number * total // min(max_documents, total))
+            yield list(encoder.framing.remove_frame(ids.tolist()))

@@ -20,7 +20,9 @@ GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 def from_path(path: Path, config: TokenizerConfig) -> Any:
     """Read the tokenizer of a folder or of a tokenizer.json. Raises TOK001."""
     if not path.exists():
-        raise unreadable(str(path), "does not exist", "set tokenizer.path to a folder or a tokenizer.json")
+        raise unreadable_tokenizer_error(
+            str(path), "does not exist", "set tokenizer.path to a folder or a tokenizer.json"
+        )
     file = path / "tokenizer.json" if path.is_dir() else path
     if path.is_dir() and (not file.exists() or (path / "tokenizer_config.json").exists()):
         return _from_pretrained(str(path), config, "copy the tokenizer again, or use another one")
@@ -32,7 +34,7 @@ def from_file(file: Path) -> PreTrainedTokenizerFast:
     try:
         backend = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception
-        raise unreadable(
+        raise unreadable_tokenizer_error(
             str(file), f"is not a tokenizer: {error}", "set tokenizer.path to a folder with a tokenizer.json"
         ) from error
     return PreTrainedTokenizerFast(tokenizer_object=backend)
@@ -40,30 +42,30 @@ def from_file(file: Path) -> PreTrainedTokenizerFast:
 
 def from_hub(name: str, config: TokenizerConfig) -> Any:
     """Load by name; without a connection, from the local cache and without retries. Raises TOK001."""
-    is_cut_off = not Path(name).is_dir() and hub.is_out_of_reach()
+    is_cut_off = not Path(name).is_dir() and hub.is_unreachable()
     no_connection = "no connection to the Hub: set tokenizer.path to a folder"
     hint = no_connection if is_cut_off else "check tokenizer.name and tokenizer.revision"
-    with hub.quiet():
+    with hub.suppress_logs():
         return _from_pretrained(name, config, hint, local_files_only=is_cut_off)
 
 
 def _from_pretrained(name: str, config: TokenizerConfig, hint: str, **options: bool) -> Any:
     loader: Any = PreTrainedTokenizerFast
-    if not _is_of_general_class(Path(name)):
+    if not _has_general_class(Path(name)):
         from transformers import AutoTokenizer  # imports torch, which other tokenizers do without
 
         loader = AutoTokenizer
     try:
         # A config.json of a model that is not transformers' own, such as a checkpoint here, draws a warning.
-        with hub.quiet("transformers.configuration_utils"):
+        with hub.suppress_logs("transformers.configuration_utils"):
             return loader.from_pretrained(
                 name, revision=config.revision, trust_remote_code=config.trust_remote_code, **options
             )
     except Exception as error:  # every kind: a broken file raises plain Exception
-        raise _refused_by_library(name, error, hint) from error
+        raise _load_error(name, error, hint) from error
 
 
-def _is_of_general_class(folder: Path) -> bool:
+def _has_general_class(folder: Path) -> bool:
     """Return whether a folder without a model has a tokenizer of the general class, like a trained one.
 
     AutoTokenizer loads it as `PreTrainedTokenizerFast` too, after seconds of imports.
@@ -77,7 +79,7 @@ def _is_of_general_class(folder: Path) -> bool:
         return False
 
 
-def _refused_by_library(name: str, error: Exception, hint: str) -> ProjectError:
+def _load_error(name: str, error: Exception, hint: str) -> ProjectError:
     """Return TOK001 for a tokenizer that transformers failed to load.
 
     For a folder without a tokenizer, the message states that; transformers reports a failed conversion.
@@ -85,10 +87,10 @@ def _refused_by_library(name: str, error: Exception, hint: str) -> ProjectError:
     folder = Path(name)
     if folder.is_dir() and not (folder / "tokenizer.json").exists():
         hint = "use a folder with a tokenizer.json; `neobert-launch tokenizer train` writes one"
-        return unreadable(name, "is a folder without a tokenizer that can be loaded", hint)
-    return unreadable(name, f"cannot be loaded: {first_line(error)}", hint)
+        return unreadable_tokenizer_error(name, "is a folder without a tokenizer that can be loaded", hint)
+    return unreadable_tokenizer_error(name, f"cannot be loaded: {first_line(error)}", hint)
 
 
-def unreadable(place: str, message: str, hint: str) -> ProjectError:
-    """Return TOK001."""
-    return ProjectError("TOK001", message, hint, place)
+def unreadable_tokenizer_error(location: str, message: str, hint: str) -> ProjectError:
+    """Return TOK001 for a tokenizer that cannot be read."""
+    return ProjectError("TOK001", message, hint, location)

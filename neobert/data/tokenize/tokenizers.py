@@ -20,9 +20,14 @@ from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources.corpus import Corpus
-from neobert.data.tokenize.framing import Framing, framing_of
-from neobert.data.tokenize.tokenizer_files import from_file, from_hub, from_path, unreadable
-from neobert.data.tokenize.trained import described, marker_template, train_tokenizer, trained_size
+from neobert.data.tokenize.framing import Framing, measure_framing
+from neobert.data.tokenize.tokenizer_files import from_file, from_hub, from_path, unreadable_tokenizer_error
+from neobert.data.tokenize.trained import (
+    describe_tokenizer,
+    marker_template,
+    train_tokenizer,
+    trained_vocab_size,
+)
 from neobert.errors import ProjectError
 from neobert.plan.tokenizer_contents import ROLE_SPELLINGS, ROLES_ADDED
 from neobert.plan.vocabulary import INERT, INERT_TOKEN, VOCAB_MULTIPLE, count_renumbered, round_up
@@ -64,7 +69,7 @@ class TokenizerBundle:
         Computed on demand: for a large vocabulary, it takes seconds and hundreds of MB.
         """
         vocabulary = self.tokenizer.get_vocab()
-        return _digest(self.tokenizer, _inert_names(vocabulary, self.vocab_size))
+        return _compute_digest(self.tokenizer, _inert_names(vocabulary, self.vocab_size))
 
     @property
     def filler_id(self) -> int:
@@ -81,7 +86,7 @@ class TokenizerBundle:
     @property
     def end_id(self) -> int:
         """Id of the token that ends a text, for tasks that declare the role eos_token."""
-        number = self.ids_of_roles()["eos_token_id"]
+        number = self.role_ids()["eos_token_id"]
         assert number is not None, "TaskSpec.roles has eos_token"
         return number
 
@@ -92,7 +97,7 @@ class TokenizerBundle:
         framed = backend.post_process(*[backend.encode("", add_special_tokens=False)] * 2)
         return name in self.tokenizer.model_input_names and 1 in framed.type_ids
 
-    def ids_of_roles(self) -> dict[str, int | None]:
+    def role_ids(self) -> dict[str, int | None]:
         """Return the ids of special tokens, by their names in a model's config.
 
         An encoder without bos and eos tokens gets the first and last token of its texts. An end token that
@@ -112,7 +117,7 @@ class TokenizerBundle:
         names = map(self.tokenizer.convert_ids_to_tokens, (self.framing.start, self.framing.end))
         start, end = map(" ".join, names)
         framing = {"framing": printable(f"{start} text {end}".strip())}
-        return sizes | described(self.tokenizer.backend_tokenizer) | framing
+        return sizes | describe_tokenizer(self.tokenizer.backend_tokenizer) | framing
 
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json` and its config to a folder. Raises OSError."""
@@ -129,7 +134,7 @@ def load_tokenizer(
     config: TokenizerConfig, corpus: Corpus | None = None, roles: Sequence[str] = ()
 ) -> TokenizerBundle:
     """Load the tokenizer of a config as `open_tokenizer` does, with the values derived from it."""
-    return bundle(open_tokenizer(config, corpus, roles), _place_of(config))
+    return build_bundle(open_tokenizer(config, corpus, roles), _tokenizer_location(config))
 
 
 def open_tokenizer(
@@ -140,16 +145,16 @@ def open_tokenizer(
     `roles` are special tokens that it must have, such as mask_token. Raises ProjectError TOK001 (missing,
     unreadable), TOK002 (lacks a role), TOK003 (not fast), TOK004 (cannot be trained).
     """
-    place = _place_of(config)
+    location = _tokenizer_location(config)
     if config.path is not None:
         tokenizer = from_path(Path(os.path.expanduser(config.path)), config)
     elif config.name is not None:
         tokenizer = from_hub(config.name, config)
     else:
-        tokenizer = _trained(config, corpus, is_causal="eos_token" in roles)
+        tokenizer = _train_tokenizer(config, corpus, is_causal="eos_token" in roles)
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ProjectError(
-            "TOK003", "is not a fast tokenizer", "save the tokenizer with a tokenizer.json", place
+            "TOK003", "is not a fast tokenizer", "save the tokenizer with a tokenizer.json", location
         )
     # A tokenizer.json may hold the lengths of somebody's last call.
     tokenizer.backend_tokenizer.no_padding()
@@ -159,7 +164,7 @@ def open_tokenizer(
         _add_roles(tokenizer)
     if config.chat_template is not None:
         tokenizer.chat_template = read_template(config.chat_template)
-    if missing := [role for role in roles if not _has(tokenizer, role)]:
+    if missing := [role for role in roles if not _has_role(tokenizer, role)]:
         names = ", ".join(role.removesuffix("_token") for role in missing)
         of_decoders = "; for a decoder, set a task without masks" if "mask_token" in missing else ""
         raise ProjectError(
@@ -167,18 +172,18 @@ def open_tokenizer(
             f"has no {names} token, which the task needs",
             f"name the token in tokenizer_config.json ({', '.join(missing)}), or set "
             f"tokenizer.allow_special_token_rewrite to true to add the missing tokens{of_decoders}",
-            place,
+            location,
         )
     return tokenizer
 
 
-def _has(tokenizer: PreTrainedTokenizerFast, role: str) -> bool:
+def _has_role(tokenizer: PreTrainedTokenizerFast, role: str) -> bool:
     """Return whether a tokenizer has a special token; in an encoder's, the separator ends a text."""
     names = (role, "sep_token") if role == "eos_token" else (role,)
     return any(getattr(tokenizer, name) is not None for name in names)
 
 
-def _place_of(config: TokenizerConfig) -> str:
+def _tokenizer_location(config: TokenizerConfig) -> str:
     return config.path or config.name or "tokenizer"
 
 
@@ -187,7 +192,7 @@ def is_trained(config: TokenizerConfig) -> bool:
     return config.path is None and config.name is None
 
 
-def bundle(tokenizer: PreTrainedTokenizerFast, place: str) -> TokenizerBundle:
+def build_bundle(tokenizer: PreTrainedTokenizerFast, location: str) -> TokenizerBundle:
     """Return a tokenizer with the values derived from it.
 
     Raises TOK001 for a vocabulary without words or with gaps between its ids.
@@ -195,27 +200,27 @@ def bundle(tokenizer: PreTrainedTokenizerFast, place: str) -> TokenizerBundle:
     vocabulary = tokenizer.get_vocab()
     ids, vocab_size = set(vocabulary.values()), round_up(len(vocabulary), VOCAB_MULTIPLE)
     added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    framing = framing_of(tokenizer.backend_tokenizer)
+    framing = measure_framing(tokenizer.backend_tokenizer)
     special = {*tokenizer.all_special_ids, *added, *framing.frame(())}
     if max(ids) >= len(ids) or special >= ids:
         has_gaps = max(ids) >= len(ids)
         fault = f"has ids up to {max(ids)} for {len(ids)} tokens" if has_gaps else "has only special tokens"
-        raise unreadable(place, fault, "use a complete tokenizer whose ids have no gaps")
+        raise unreadable_tokenizer_error(location, fault, "use a complete tokenizer whose ids have no gaps")
     is_maskable = np.arange(vocab_size) < len(ids)
     is_maskable[list(special)] = False
     return TokenizerBundle(
         tokenizer=tokenizer,
         vocab_size=vocab_size,
-        num_tokens=len(_words(tokenizer)),
+        num_tokens=len(_read_vocabulary(tokenizer)),
         framing=framing,
-        pair_framing=framing_of(tokenizer.backend_tokenizer, 2),
+        pair_framing=measure_framing(tokenizer.backend_tokenizer, 2),
         pad_id=tokenizer.pad_token_id,
         random_ids=np.flatnonzero(is_maskable).astype(np.int64),
         is_maskable=is_maskable,
     )
 
 
-def refuse_shared_padding(bundle: TokenizerBundle, place: str) -> None:
+def refuse_shared_padding(bundle: TokenizerBundle, location: str) -> None:
     """Raise TOK002 if the padding token is also the mask or the unknown token.
 
     The embedding of padding stays zero and has no gradient, so the shared token could not be learned.
@@ -228,7 +233,7 @@ def refuse_shared_padding(bundle: TokenizerBundle, place: str) -> None:
             "TOK002",
             f"has {printable(tokenizer.pad_token)} as both padding and {shared[0]} token",
             "remove pad_token from tokenizer_config.json, or set it to a separate token, such as [PAD]",
-            place,
+            location,
         )
 
 
@@ -238,11 +243,11 @@ def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
     Inert tokens are ignored; `count_renumbered` distinguishes renamed tokens from another vocabulary.
     Raises TOK001 for a file that is not a tokenizer.
     """
-    here, there = (_words(each) for each in (bundle.tokenizer, from_file(file)))
+    here, there = (_read_vocabulary(each) for each in (bundle.tokenizer, from_file(file)))
     return count_renumbered(here, there), len(there)
 
 
-def _words(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
+def _read_vocabulary(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
     return {token: number for token, number in tokenizer.get_vocab().items() if not INERT.fullmatch(token)}
 
 
@@ -252,7 +257,9 @@ def _inert_names(vocabulary: Mapping[str, int], size: int) -> list[str]:
     return [INERT_TOKEN.format(num_inert + number) for number in range(size - len(vocabulary))]
 
 
-def _trained(config: TokenizerConfig, corpus: Corpus | None, *, is_causal: bool) -> PreTrainedTokenizerFast:
+def _train_tokenizer(
+    config: TokenizerConfig, corpus: Corpus | None, *, is_causal: bool
+) -> PreTrainedTokenizerFast:
     if corpus is None:
         raise ProjectError(
             "TOK001",
@@ -264,7 +271,7 @@ def _trained(config: TokenizerConfig, corpus: Corpus | None, *, is_causal: bool)
     vocabulary = tokenizer.get_vocab()
     # A text may have fewer words than requested. Runs that start from this one's checkpoints read the number
     # of rows from its tokenizer, so it has the requested size.
-    size = round_up(max(len(vocabulary), trained_size(config)), VOCAB_MULTIPLE)
+    size = round_up(max(len(vocabulary), trained_vocab_size(config)), VOCAB_MULTIPLE)
     names = _inert_names(vocabulary, size)
     tokenizer.add_tokens([AddedToken(name, special=True, normalized=False) for name in names])
     return tokenizer
@@ -285,7 +292,7 @@ def _add_roles(tokenizer: PreTrainedTokenizerFast) -> None:
     """Add the special tokens that a masked-LM encoder needs and the tokenizer lacks; frame texts by them."""
     missing = {role: _added_token(role) for role in ROLES_ADDED if getattr(tokenizer, role) is None}
     tokenizer.add_special_tokens(missing)
-    framing = framing_of(tokenizer.backend_tokenizer)
+    framing = measure_framing(tokenizer.backend_tokenizer)
     if (framing.start, framing.end) != ((tokenizer.cls_token_id,), (tokenizer.sep_token_id,)):
         backend = tokenizer.backend_tokenizer
         backend.post_processor = marker_template(tokenizer.cls_token, tokenizer.sep_token, backend)
@@ -300,7 +307,7 @@ def _added_token(role: str) -> AddedToken:
     return AddedToken(name, special=True, normalized=False, lstrip=role == "mask_token")
 
 
-def _digest(tokenizer: PreTrainedTokenizerFast, inert: Sequence[str]) -> str:
+def _compute_digest(tokenizer: PreTrainedTokenizerFast, inert: Sequence[str]) -> str:
     """Return the digest of a tokenizer and its `inert` tokens.
 
     Earlier versions added these to every tokenizer, and prepared text and checkpoints have their digests.

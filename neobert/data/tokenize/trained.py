@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.byte_level_bpe import train_bpe
-from neobert.data.tokenize.training_text import head, is_bert_uncased
+from neobert.data.tokenize.training_text import head_of_texts, is_bert_uncased
 from neobert.data.tokenize.wordpiece import train_wordpiece
 from neobert.plan.tokenizer_contents import ROLE_SPELLINGS
 from neobert.plan.vocabulary import BERT_SIZE
@@ -30,8 +30,8 @@ def train_tokenizer(
     model continues it. Raises TOK004 for a size that is too small for words, DAT004 if there is no text.
     """
     if iter(texts) is texts:
-        texts = list(head(texts))
-    backend = ALGORITHMS[config.algorithm](texts, config, trained_size(config))
+        texts = list(head_of_texts(texts))
+    backend = ALGORITHMS[config.algorithm](texts, config, trained_vocab_size(config))
     special = {token.content for token in backend.get_added_tokens_decoder().values()}
     roles = {role: names[0] for role, names in ROLE_SPELLINGS.items() if names[0] in special}
     template = marker_template(roles["cls_token"], "" if is_causal else roles["sep_token"], backend)
@@ -42,17 +42,17 @@ def train_tokenizer(
     return PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
 
 
-def trained_size(config: TokenizerConfig) -> int:
+def trained_vocab_size(config: TokenizerConfig) -> int:
     """Return the size of the vocabulary to train."""
     return config.vocab_size or BERT_SIZE
 
 
-def identity_of_trained(config: TokenizerConfig) -> dict[str, Any]:
+def trained_identity(config: TokenizerConfig) -> dict[str, Any]:
     """Return the settings that the tokenizer to train depends on, JSON-serializable.
 
     The values of earlier versions are left out, so that text prepared by them is still found.
     """
-    size: dict[str, Any] = {config.algorithm: trained_size(config)}
+    size: dict[str, Any] = {config.algorithm: trained_vocab_size(config)}
     if config.chat_template is not None:
         size["chat_template"] = read_template(config.chat_template)
     if is_bert_uncased(config):
@@ -60,7 +60,7 @@ def identity_of_trained(config: TokenizerConfig) -> dict[str, Any]:
     return size | {"lowercase": config.lowercase, "strip_accents": config.strip_accents}
 
 
-def described(backend: Tokenizer) -> dict[str, str]:
+def describe_tokenizer(backend: Tokenizer) -> dict[str, str]:
     """Return what a tokenizer does to case and to accents, measured on samples, and its algorithm."""
     normalized = "Ä" if backend.normalizer is None else backend.normalizer.normalize_str("Ä")
     return {

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from tokenizers import normalizers
 
 from neobert.config.schema import TokenizerConfig
-from neobert.data.tokenize.long_texts import pieces_of
+from neobert.data.tokenize.long_texts import cut_into_pieces
 from neobert.errors import ProjectError
 from neobert.progress import LOG, Progress
 
@@ -45,7 +45,7 @@ def normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
     return normalizers.Sequence([changes, normalizers.NFC()])
 
 
-def counted(texts: Iterable[str], progress: Progress, following: str = "") -> Iterator[str]:
+def count_texts(texts: Iterable[str], progress: Progress, following: str = "") -> Iterator[str]:
     """Yield and count the texts; after the last text, log `following`, the name of the next phase."""
     for text in texts:
         yield text
@@ -54,18 +54,18 @@ def counted(texts: Iterable[str], progress: Progress, following: str = "") -> It
         LOG.info(following)
 
 
-def head(texts: Iterable[str]) -> Iterator[str]:
+def head_of_texts(texts: Iterable[str]) -> Iterator[str]:
     """Yield about the first `MAX_CHARACTERS` characters of the texts; only long texts and words are split."""
     characters = 0
     for text in texts:
-        for piece in pieces_of(text, lambda _, after: after[:1].isspace()):
-            yield _LONG_WORD.sub(_in_parts, piece) if len(piece) > MAX_WORD else piece
+        for piece in cut_into_pieces(text, lambda _, after: after[:1].isspace()):
+            yield _LONG_WORD.sub(_split_word, piece) if len(piece) > MAX_WORD else piece
         characters += len(text)
         if characters >= MAX_CHARACTERS:
             return
 
 
-def _in_parts(word: re.Match[str]) -> str:
+def _split_word(word: re.Match[str]) -> str:
     """Split a long word into parts of the length that tokenizers split it into, or that they do not know."""
     return " ".join(word[0][at : at + PART_OF_WORD] for at in range(0, len(word[0]), PART_OF_WORD))
 
@@ -81,12 +81,12 @@ def require_text(*, has_text: bool) -> None:
         )
 
 
-def require_size(vocab_size: int, least: int, others: str) -> None:
+def require_size(vocab_size: int, min_size: int, others: str) -> None:
     """Raise TOK004 for a vocabulary without space for words next to its `others`."""
-    if vocab_size < least:
+    if vocab_size < min_size:
         raise ProjectError(
             "TOK004",
             f"vocab_size {vocab_size} has no space for words next to {others}",
-            f"set tokenizer.vocab_size to a few thousand, at least {least}",
+            f"set tokenizer.vocab_size to a few thousand, at least {min_size}",
             "tokenizer.vocab_size",
         )

@@ -11,8 +11,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.training_text import (
     PART_OF_WORD,
-    counted,
-    head,
+    count_texts,
+    head_of_texts,
     is_bert_uncased,
     normalizer,
     require_size,
@@ -37,9 +37,9 @@ def train_wordpiece(texts: Iterable[str], config: TokenizerConfig, vocab_size: i
     Raises TOK004 for a size that is too small for words, DAT004 if there is no text.
     """
     require_size(vocab_size, 4 * len(SPECIAL_TOKENS), f"{len(SPECIAL_TOKENS)} special tokens")
-    backend = _backend(config, models.WordPiece(unk_token=UNKNOWN))
+    backend = _build_backend(config, models.WordPiece(unk_token=UNKNOWN))
     counting = Progress("tokenizer: counting letters", "documents")
-    counts = _count_letters(counted(texts, counting), backend)
+    counts = _count_letters(count_texts(texts, counting), backend)
     require_text(has_text=bool(counts))
     letters = _alphabet(counts, config, vocab_size)
     continuations = [CONTINUATION + letter for letter in letters if _continues_words(letter, backend)]
@@ -51,14 +51,16 @@ def train_wordpiece(texts: Iterable[str], config: TokenizerConfig, vocab_size: i
         show_progress=False,
     )
     counting = Progress("tokenizer: counting words", "documents", counting.done)
-    backend.train_from_iterator(head(counted(texts, counting, "tokenizer: merging pairs")), trainer)
+    backend.train_from_iterator(
+        head_of_texts(count_texts(texts, counting, "tokenizer: merging pairs")), trainer
+    )
     # In the trained tokenizer, continuation letters are special tokens.
-    finished = _backend(config, models.WordPiece(backend.get_vocab(), unk_token=UNKNOWN))
+    finished = _build_backend(config, models.WordPiece(backend.get_vocab(), unk_token=UNKNOWN))
     finished.add_special_tokens(list(SPECIAL_TOKENS))
     return finished
 
 
-def _backend(config: TokenizerConfig, model: models.WordPiece) -> Tokenizer:
+def _build_backend(config: TokenizerConfig, model: models.WordPiece) -> Tokenizer:
     is_bert = is_bert_uncased(config)
     backend = Tokenizer(model)
     backend.normalizer = normalizer(config)
@@ -74,7 +76,7 @@ def _backend(config: TokenizerConfig, model: models.WordPiece) -> Tokenizer:
 def _count_letters(texts: Iterable[str], backend: Tokenizer) -> Counter[str]:
     """Count the characters that are part of words after normalization."""
     characters: Counter[str] = Counter()
-    for text in head(texts):
+    for text in head_of_texts(texts):
         # The normalizer maps each ASCII character by itself, so only the distinct ones have to be normalized.
         characters.update(text if text.isascii() else backend.normalizer.normalize_str(text))
     counts: Counter[str] = Counter()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.atomic_write import write_atomically
-from neobert.data.sources.rows import BETWEEN_TEXTS, kind_text, text_digest, without_layout
+from neobert.data.sources.rows import BETWEEN_TEXTS, describe_kind, text_digest, without_whitespace_and_case
 from neobert.errors import ProjectError
 from neobert.evaluation.glue.sources import CODE, SplitPart, split_parts
 from neobert.evaluation.glue.task import GlueTask
@@ -111,7 +111,7 @@ def _add_rows(split: Split, part: SplitPart) -> None:
             name: _text_cell(row, column, location) for name, column in columns.items() if name != "label"
         }
         split.lines.append(json.dumps({**texts, "label": label}, ensure_ascii=False).encode() + b"\n")
-        split.keys.append(text_digest(BETWEEN_TEXTS.join(map(without_layout, texts.values()))))
+        split.keys.append(text_digest(BETWEEN_TEXTS.join(map(without_whitespace_and_case, texts.values()))))
         if isinstance(label, str):
             split.labels[label] = split.labels.get(label, 0) + 1
 
@@ -154,7 +154,7 @@ def _text_cell(row: Mapping[str, Any], column: str, location: str) -> str:
     value = row[column]
     if isinstance(value, str):
         return value
-    message = f"column {printable(column)!r} holds {kind_text(value)}, not text"
+    message = f"column {printable(column)!r} holds {describe_kind(value)}, not text"
     raise ProjectError(CODE, message, "write each text as one string", location)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from neobert.config.schema import HfModelConfig, ModelConfig
 from neobert.evaluation.glue.task import GlueTask
-from neobert.families.hf.spec import HF, settings_of
+from neobert.families.hf.spec import HF, read_model_settings
 from neobert.families.neobert.spec import NEOBERT
-from neobert.families.table import family_of_type
+from neobert.families.table import family_by_model_type
 from neobert.tasks.classification.section import CLASSIFICATION
 
 PROFILES = {"cpu": "cpu", "cuda": "gpu"}
@@ -126,14 +126,14 @@ def _model_section(
 
 def is_neobert(model: Mapping[str, Any]) -> bool:
     """Return whether a config.json is of this project's model, and not of a transformers encoder."""
-    return family_of_type(str(model.get("model_type"))) is NEOBERT
+    return family_by_model_type(str(model.get("model_type"))) is NEOBERT
 
 
 def _pooling_keys(model: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Return the pooling of a transformers classifier that supports only one."""
     if is_neobert(model):
         return {}
-    poolings = tuple(settings_of(HfModelConfig(config=str(folder)))[1].poolings)
+    poolings = tuple(read_model_settings(HfModelConfig(config=str(folder)))[1].poolings)
     return {"pooling": poolings[0]} if len(poolings) == 1 else {}
 
 

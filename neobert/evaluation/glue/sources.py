@@ -15,7 +15,7 @@ from neobert.data.sources.file_selection import refuse_two_formats
 from neobert.data.sources.hub import hub_tables
 from neobert.data.sources.lines import line_pieces, whole_lines
 from neobert.data.sources.rows import RowFormat
-from neobert.data.sources.text_files import opened, read_table
+from neobert.data.sources.text_files import open_decompressed, read_table
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.glue.task import GlueTask
 from neobert.evaluation.glue.tasks import TASKS
@@ -205,7 +205,7 @@ def _file_rows(path: Path, task: GlueTask) -> Rows:
     column name of the task is data.
     """
     if text_format(path) in (".tsv", ".txt"):
-        with opened(path) as handle:
+        with open_decompressed(path) as handle:
             yield from _tsv_rows(whole_lines(line_pieces(handle, path), path), path, task)
     else:
         yield from _json_object_rows(path) or read_table(path)
@@ -216,7 +216,7 @@ def _json_object_rows(path: Path) -> Rows | None:
     if text_format(path) != ".json":
         return None
     try:
-        with opened(path) as handle:
+        with open_decompressed(path) as handle:
             whole = json.load(handle)
     except (ValueError, RecursionError):
         return None
@@ -232,7 +232,7 @@ def _tsv_rows(lines: Iterator[tuple[int, str]], path: Path, task: GlueTask) -> R
         if header is None:
             is_header = not {*fields}.isdisjoint(task.label) and not {*fields}.isdisjoint(task.text)
             header = fields if is_header else task.headless
-            RowFormat(()).refuse_repeated(header, f"{path}:1")
+            RowFormat(()).refuse_repeated_columns(header, f"{path}:1")
             if is_header:
                 continue
             if not header:

@@ -17,7 +17,7 @@ from neobert.config.text_formats import COMPRESSIONS
 from neobert.data.sources.lines import LinePiece, line_pieces
 from neobert.data.sources.rows import RowFormat
 from neobert.data.sources.table_rows import csv_rows
-from neobert.data.sources.text_files import opened, read_table
+from neobert.data.sources.text_files import open_decompressed, read_table
 from neobert.encoding.texts import size_and_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import listed
@@ -127,7 +127,7 @@ def _with_title(title: str, text: str) -> str:
 def _read_judgements(file: Path) -> Iterator[tuple[str, str, int]]:
     """Yield query, document and score of each line. Raises `ProjectError` for two scores of one pair."""
     seen: dict[tuple[str, str], tuple[int, str]] = {}
-    with opened(file) as handle:
+    with open_decompressed(file) as handle:
         pieces = line_pieces(handle, file)
         first = next(pieces, LinePiece(1, "", is_start=True, is_end=True))
         _require_header(first, file)

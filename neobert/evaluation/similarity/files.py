@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from neobert.data.sources.pair_columns import POSITIVES, QUERIES, SCORES, score_of
+from neobert.data.sources.pair_columns import POSITIVES, QUERIES, SCORES, parse_score
 from neobert.data.sources.rows import TEXT, Field, Row, RowFormat
 from neobert.data.sources.text_files import read_rows
 from neobert.encoding.texts import require_text_format, size_and_digest
@@ -41,7 +41,7 @@ def read_scored_pairs(file: Path, columns: Mapping[str, str | None]) -> ScoredPa
     def field(name: str, candidates: tuple[str, ...]) -> Field:
         return Field(name, OPTIONS[name], columns[name], candidates)
 
-    read = partial(score_of, setting=OPTIONS[SCORE])
+    read = partial(parse_score, setting=OPTIONS[SCORE])
     score = replace(field(SCORE, SCORES), read=read, is_text=False)
     rows = RowFormat((field(TEXT, QUERIES), field(SECOND, POSITIVES), score), tsv_quotes=False)
     require_text_format(file)

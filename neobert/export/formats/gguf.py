@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from neobert.data.tokenize.framing import framing_of
+from neobert.data.tokenize.framing import measure_framing
 from neobert.export.formats.writer import Writer, describe_departures
 from neobert.export.reference import Arrays, Reference
 from neobert.export.source import Source
@@ -53,7 +53,7 @@ def refusal(source: Source) -> str:
     kind = json.loads(source.tokenizer_files["tokenizer.json"])["model"].get("type")
     if kind != "WordPiece":
         return f"llama.cpp needs a WordPiece tokenizer for {ARCHITECTURE}, but the model has {kind}"
-    framing, markers = framing_of(source.tokenizer.backend_tokenizer), ("cls_token_id", "sep_token_id")
+    framing, markers = measure_framing(source.tokenizer.backend_tokenizer), ("cls_token_id", "sep_token_id")
     if [framing.start, framing.end] != [(getattr(source.tokenizer, name),) for name in markers]:
         return "llama.cpp reads a text as [CLS] text [SEP], but the tokenizer does not"
     return ""

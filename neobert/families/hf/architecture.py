@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from neobert.families.hf.settings import Settings
 from neobert.families.linear import PROJECTION, Layout, Linear
-from neobert.families.shape import Kept, ModelShape
+from neobert.families.shape import ModelShape, StoredActivations
 
 BARE, MASKED, CAUSAL, TEXTS, TOKENS = (
     "AutoModel",
@@ -98,15 +98,15 @@ class Architecture(NamedTuple):
     compiles_padded: bool = True
     without_masked_head: str = ""
 
-    def in_model(self, name: str) -> str:
-        """Return the name of a weight in the model, by its name in a file."""
+    def name_in_model(self, name: str) -> str:
+        """Convert the name of a weight in a file to its name in the model."""
         for old, new in self.file_names.items():
             if name.startswith(old):
                 return new + name.removeprefix(old)
         return name
 
-    def named(self, key: str) -> str:
-        """Return the name of a setting in this architecture, by its name in others."""
+    def setting_name(self, key: str) -> str:
+        """Convert the common name of a setting to its name in this architecture."""
         return self.names.get(key, key)
 
     def first_position(self, settings: Settings) -> int:
@@ -139,7 +139,9 @@ def attention_layers(
     }
 
 
-def kept(settings: Settings, heads: int, values: int, fp32_values: int) -> dict[str, Kept]:
+def measured_activations(
+    settings: Settings, heads: int, values: int, fp32_values: int
+) -> dict[str, StoredActivations]:
     """Return the activations that one block stores for the backward pass, measured on transformers' modules.
 
     SDPA stores its mask, one number per token that is attended to. Eager attention stores the probabilities
@@ -147,5 +149,5 @@ def kept(settings: Settings, heads: int, values: int, fp32_values: int) -> dict[
     """
     fp32_values += 4 + heads  # statistics of norms and softmax
     if settings.is_eager:
-        return {"eager": Kept(values, fp32_values, KEPT_REASON, scores=heads, fp32_scores=heads)}
-    return {"eager": Kept(values, fp32_values, KEPT_REASON, scores=1)}
+        return {"eager": StoredActivations(values, fp32_values, KEPT_REASON, scores=heads, fp32_scores=heads)}
+    return {"eager": StoredActivations(values, fp32_values, KEPT_REASON, scores=1)}

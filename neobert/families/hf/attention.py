@@ -20,7 +20,7 @@ from neobert.errors import ProjectError
 from neobert.families.attention import AttentionSpec, Window
 from neobert.families.packed_attention import packed_attention
 from neobert.kernels.plain_attention import plain_attention
-from neobert.model.backends import Backend, BackendError, choose_backend, this_environment
+from neobert.model.backends import BackendError, ChosenKernel, choose_backend, current_environment
 
 PACKED, PLAIN = "neobert_packed", "neobert_plain"
 WITHOUT_EFFECT = frozenset({"position_ids", "use_cache"})
@@ -44,12 +44,12 @@ def attend_packed(
     q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
     # Rotations in fp32 promote queries and keys of half precision, which kernels do not take.
     q, k = q.to(v.dtype), k.to(v.dtype)
-    spec = spec_of_call(module, q, k, **own)
+    spec = spec_from_call(module, q, k, **own)
     attend = packed_attention(kernel, cu_seq_lens_q, max_length_q, len(q), spec, dropout)
     return attend(q, k, v)[None], None
 
 
-def spec_of_call(
+def spec_from_call(
     module: nn.Module,
     q: Tensor,
     k: Tensor,
@@ -82,7 +82,7 @@ def spec_of_call(
     )
 
 
-def attend_plainly(
+def attend_by_formula(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -95,16 +95,16 @@ def attend_plainly(
     """Attend within one document by the formula of the model's shape, without dropout."""
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
     # Only models with windows have to number their blocks.
-    of_block = spec if spec.window is None else spec.of_layer(cast("int", module.layer_idx))
+    of_block = spec if spec.window is None else spec.for_layer(cast("int", module.layer_idx))
     return plain_attention(q, k, v, of_block), None
 
 
 AttentionInterface.register(PACKED, attend_packed)
-AttentionInterface.register(PLAIN, attend_plainly)
+AttentionInterface.register(PLAIN, attend_by_formula)
 
 
 @contextmanager
-def attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
+def use_attention(model: PreTrainedModel, implementation: str) -> Iterator[None]:
     """Run the `with` block with another implementation of attention."""
     settings = model.config
     own, settings._attn_implementation = settings._attn_implementation, implementation
@@ -114,9 +114,9 @@ def attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
         settings._attn_implementation = own
 
 
-def choose_kernel(requested: str, device_type: str, dtype: torch.dtype, spec: AttentionSpec) -> Backend:
+def choose_kernel(requested: str, device_type: str, dtype: torch.dtype, spec: AttentionSpec) -> ChosenKernel:
     """Choose the kernel of packed attention. Raises `ProjectError` ATT001 if none can run."""
-    environment = this_environment(device_type, dtype, spec.head_size, spec.features)
+    environment = current_environment(device_type, dtype, spec.head_size, spec.features)
     try:
         return choose_backend(requested, environment)
     except BackendError as error:

@@ -10,10 +10,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from neobert.families.attention import AttentionSpec
-from neobert.families.hf.architecture import CAUSAL, Architecture, HeadPath, attention_layers, kept
+from neobert.families.hf.architecture import (
+    CAUSAL,
+    Architecture,
+    HeadPath,
+    attention_layers,
+    measured_activations,
+)
 from neobert.families.hf.settings import KV_HEADS, Settings
 from neobert.families.linear import GATE_UP, STACKED_QKV, WHOLE, Layout, Linear
-from neobert.families.shape import Kept, ModelShape, ParameterCount
+from neobert.families.shape import ModelShape, ParameterCount, StoredActivations
 
 QUERIES_KEYS_VALUES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 ATTENTION = (*QUERIES_KEYS_VALUES, "self_attn.o_proj")
@@ -32,7 +38,7 @@ class Sizes(NamedTuple):
     width: int
 
 
-class Stored(NamedTuple):
+class StoredVectors(NamedTuple):
     """Activations that a block of transformers stores per token, measured: each number counts vectors.
 
     Attributes:
@@ -79,7 +85,7 @@ class Blocks(NamedTuple):
     initial_rms: float = 0.02
     embedding_multiplier: float = 1.0
     # Of a Llama: keys and values are repeated for all heads, and norms and rotations are in fp32.
-    stored: Stored = Stored()
+    stored: StoredVectors = StoredVectors()
     is_transposed: bool = False
 
 
@@ -102,10 +108,10 @@ def read_sizes(settings: Settings, default: Sizes, names: Mapping[str, str]) -> 
     hidden, heads = size("hidden_size", default.hidden), size("num_attention_heads", default.heads)
     if hidden % heads and not default.head_size and settings.values.get("head_dim") is None:
         name = names.get("num_attention_heads", "num_attention_heads")
-        raise settings.wrong(name, f"a divisor of the hidden size {hidden}")
+        raise settings.invalid_value_error(name, f"a divisor of the hidden size {hidden}")
     kv_heads = size(KV_HEADS, default.kv_heads if heads == default.heads else heads)
     if heads % kv_heads:
-        raise settings.wrong(KV_HEADS, f"a divisor of the {heads} heads")
+        raise settings.invalid_value_error(KV_HEADS, f"a divisor of the {heads} heads")
     return Sizes(
         hidden,
         size("num_hidden_layers", default.layers),
@@ -123,7 +129,7 @@ def causal_attention(sizes: Sizes, **more: Any) -> AttentionSpec:
     )
 
 
-def own_scale(sizes: Sizes, scale: float) -> float | None:
+def custom_scale(sizes: Sizes, scale: float) -> float | None:
     """Return the scale of scores, or None for the default by head size."""
     return None if scale == sizes.head_size**-0.5 else scale
 
@@ -140,7 +146,7 @@ def gated_layers(sizes: Sizes) -> dict[str, Linear]:
     return separate_attention(sizes) | {gate: inner, up: inner, down: Linear(sizes.width, sizes.hidden)}
 
 
-def joined_gate(sizes: Sizes) -> dict[str, Linear]:
+def joined_gate_layers(sizes: Sizes) -> dict[str, Linear]:
     """Return the layers of a gated feed-forward with one layer for gate and up."""
     joined = Linear(sizes.hidden, 2 * sizes.width, Layout(GATE_UP))
     return {"mlp.gate_up_proj": joined, "mlp.down_proj": Linear(sizes.width, sizes.hidden)}
@@ -164,7 +170,7 @@ def biased_layers(settings: Settings) -> tuple[str, ...]:
     return ATTENTION * attention + GATED * feed_forward
 
 
-def described_shape(
+def shape_from_blocks(
     settings: Settings,
     vocab_size: int,
     positions: int,
@@ -202,24 +208,24 @@ def described_shape(
         decoder_products=hidden * vocab_size,
         initial_rms=settings.number(names.get("initializer_range", "initializer_range"), blocks.initial_rms),
         embedding_multiplier=blocks.embedding_multiplier,
-        kept=_kept(settings, sizes, blocks),
+        kept=_stored_activations(settings, sizes, blocks),
         has_fp32_stream=not blocks.attention.is_causal,
     )
 
 
-def _kept(settings: Settings, sizes: Sizes, blocks: Blocks) -> dict[str, Kept]:
+def _stored_activations(settings: Settings, sizes: Sizes, blocks: Blocks) -> dict[str, StoredActivations]:
     hidden, width, stored = sizes.hidden, sizes.width, blocks.stored
     queries, keys = (heads * sizes.head_size for heads in (sizes.heads, sizes.kv_heads))
-    found = kept(
+    found = measured_activations(
         settings,
         sizes.heads,
         stored.width * width + stored.hidden * hidden + stored.queries * queries + stored.keys * keys,
         stored.wide_hidden * hidden + stored.wide_queries * queries + stored.wide_keys * keys,
     )
-    if stored == Stored() and not settings.is_eager:
+    if stored == StoredVectors() and not settings.is_eager:
         values, stream = 3 * width + 4 * queries + 2 * keys + 2 * hidden, 2 * hidden
         wide = 0 if blocks.attention.is_causal else stream
-        found["compiled"] = Kept(values + stream - wide, wide + sizes.heads, COMPILED_REASON)
+        found["compiled"] = StoredActivations(values + stream - wide, wide + sizes.heads, COMPILED_REASON)
     return found
 
 
@@ -235,5 +241,7 @@ def model_of_blocks(
         "attention_dropout": ("attention_dropout", 0.0),
         "poolings": {},
     }
-    shape = partial(described_shape, architecture=name, default=default, describe=describe, names=names or {})
+    shape = partial(
+        shape_from_blocks, architecture=name, default=default, describe=describe, names=names or {}
+    )
     return Architecture(shape=shape, names=names or {}, **of_llama | parts)

@@ -29,18 +29,24 @@ from neobert.errors import ProjectError
 from neobert.export.weights import LoadReport, load_state
 from neobert.families.backbone import Backbone
 from neobert.families.hf.architecture import BARE, OF_WORDS, Architecture
-from neobert.families.hf.attention import PACKED, PLAIN, attending, choose_kernel
+from neobert.families.hf.attention import PACKED, PLAIN, choose_kernel, use_attention
 from neobert.families.hf.causal import prepare_causal
 from neobert.families.hf.heads import takes_texts
-from neobert.families.hf.parts import architecture_of, blocks_of, first_position, head_of, head_prefixes
-from neobert.families.hf.quiet import loading_quietly
-from neobert.families.hf.settings import CODE, KV_HEADS, POSITIONS, Settings, reason_of
-from neobert.families.hf.spec import position_rows, section_of, settings_of, unsupported
-from neobert.families.hf.weight_files import weights_in_files
+from neobert.families.hf.parts import (
+    first_position,
+    head_prefixes,
+    model_architecture,
+    model_blocks,
+    model_head,
+)
+from neobert.families.hf.quiet import suppress_loading_output
+from neobert.families.hf.settings import CODE, KV_HEADS, POSITIONS, Settings, error_reason
+from neobert.families.hf.spec import model_section, position_rows, read_model_settings, unsupported_keys
+from neobert.families.hf.weight_files import map_weight_files
 from neobert.families.shape import ModelShape
-from neobert.families.table import longest_row, requested_kernels, shape_of
-from neobert.model.attention import enter_layer, note_kernel
-from neobert.model.backends import Backend
+from neobert.families.table import longest_row, model_shape, requested_kernels
+from neobert.model.attention import enter_layer, record_kernel
+from neobert.model.backends import ChosenKernel
 from neobert.parallel import World
 from neobert.plurals import listed
 from neobert.printable import printable
@@ -76,46 +82,48 @@ def build(
 
     Raises `ProjectError` for keys that these models do not support.
     """
-    for key, problem, hint in unsupported(config):
+    for key, problem, hint in unsupported_keys(config):
         raise ProjectError(CODE, f"model.type hf: {problem}", hint, key)
     if not takes_texts(auto_class):  # the task pools
         settings = {name: value for name, value in settings.items() if name != "pooling"}
     configuration = build_config(config, tokenizer, vocab_size, settings)
     own = _without_pooler(auto_class, configuration)
     with no_init_weights():  # by torch's layers: transformers would draw all of them again
-        model = _auto(auto_class).from_config(configuration, dtype=torch.float32, **own).train()
+        model = _auto_class(auto_class).from_config(configuration, dtype=torch.float32, **own).train()
     model.init_weights()
     if config.trainer.gradient_checkpointing:
-        _recompute(blocks_of(model), config.trainer.gradient_checkpointing_every_n)
-    shape, kernel = shape_of(config, vocab_size), None
+        _enable_recomputation(model_blocks(model), config.trainer.gradient_checkpointing_every_n)
+    shape, kernel = model_shape(config, vocab_size), None
     if config.datacollator.pack_sequences:
         requested = requested_kernels(config)[1]
         kernel = choose_kernel(requested, world.device.type, world.compute_dtype, shape.attention)
-    backbone = backbone_of(model, auto_class, shape, kernel)
+    backbone = backbone_from_model(model, auto_class, shape, kernel)
     name, reason = backbone.attention, backbone.attention_reason
     log.info("model: transformers %s, attention: %s (%s)", configuration.model_type, name, reason)
     return backbone
 
 
-def backbone_of(
+def backbone_from_model(
     model: PreTrainedModel,
     auto_class: str,
     shape: ModelShape,
-    kernel: Backend | None = None,
+    kernel: ChosenKernel | None = None,
 ) -> Backbone:
     """Return the backbone of a transformers model with the head of an auto class, or with none.
 
     Args:
         kernel: attention kernel of packed rows; None: rows are padded.
     """
-    blocks, encoder, padded = blocks_of(model), model.base_model, str(model.config._attn_implementation)
-    architecture = architecture_of(model)
+    blocks, encoder, padded = model_blocks(model), model.base_model, str(model.config._attn_implementation)
+    architecture = model_architecture(model)
     first = first_position(model)
     has_types = getattr(model.config, "type_vocab_size", 0) > 1
     read = tuple(name for name in TOKENS if has_types or name != "token_type_ids")
     own = prepare_causal(model) if shape.attention.is_causal else {}
     for number, block in enumerate(blocks):
-        block.register_forward_pre_hook(partial(_note, number, padded if kernel is None else kernel.name))
+        block.register_forward_pre_hook(
+            partial(_record_kernel, number, padded if kernel is None else kernel.name)
+        )
     if kernel is not None:
         model.config._attn_implementation = PACKED
 
@@ -124,7 +132,7 @@ def backbone_of(
         if first and "position_ids" in tokens:
             tokens["position_ids"] = tokens["position_ids"] + first
         if (cu_seqlens := inputs.get("cu_seqlens")) is None:
-            with attending(model, padded):
+            with use_attention(model, padded):
                 mask = inputs["attention_mask"]
                 states: Tensor = encoder(**tokens, attention_mask=mask, **own).last_hidden_state
             return states.flatten(0, -2)
@@ -141,7 +149,7 @@ def backbone_of(
         if architecture.packs:
             inputs["spec"] = shape.attention
         by = PLAIN if architecture.packs else padded
-        with torch.compiler.set_stance("force_eager"), attending(model, by):
+        with torch.compiler.set_stance("force_eager"), use_attention(model, by):
             states: Tensor = encoder(**inputs).last_hidden_state[0]
         return states
 
@@ -150,20 +158,20 @@ def backbone_of(
         blocks=list(blocks),
         hidden=hidden,
         plain=plain,
-        head=head_of(model, auto_class),
+        head=model_head(model, auto_class),
         attention=padded if kernel is None else kernel.name,
         attention_reason="padded rows" if kernel is None else kernel.reason,
         load=partial(load_weights, model, auto_class),
         matrix_layouts={f"{name}.weight": each.layout for name, each in shape.linear_layers.items()},
         head_parts=head_prefixes(model, auto_class),
         first_position=first,
-        identity={"model configuration": digest_of(model.config)},
+        identity={"model configuration": config_digest(model.config)},
     )
 
 
-def _note(number: int, attention: str, _block: nn.Module, _arguments: Any) -> None:
+def _record_kernel(number: int, attention: str, _block: nn.Module, _arguments: Any) -> None:
     enter_layer(number)
-    note_kernel(attention)
+    record_kernel(attention)
 
 
 def build_config(
@@ -173,20 +181,20 @@ def build_config(
 
     Raises `ProjectError` MOD006 for a value that transformers rejects.
     """
-    requested, architecture = settings_of(section_of(config))
+    requested, architecture = read_model_settings(model_section(config))
     values = {name: value for name, value in requested.values.items() if name not in LEFT_OUT}
-    is_fresh = section_of(config).pretrained_checkpoint is None
+    is_fresh = model_section(config).pretrained_checkpoint is None
     _refuse_other_padding(tokenizer.pad_id, requested, architecture, is_fresh=is_fresh)
     model_type = values.pop("model_type")
     known = CONFIG_MAPPING[model_type]
-    values |= _ids(tokenizer, known, values) | {
+    values |= _special_token_ids(tokenizer, known, values) | {
         "vocab_size": vocab_size,
-        architecture.named(POSITIONS): position_rows(requested, architecture, longest_row(config)),
+        architecture.setting_name(POSITIONS): position_rows(requested, architecture, longest_row(config)),
     }
     if not architecture.has_sdpa:
         values["attn_implementation"] = "eager"
     if hasattr(known, KV_HEADS):
-        values[KV_HEADS] = shape_of(config, vocab_size).attention.kv_heads
+        values[KV_HEADS] = model_shape(config, vocab_size).attention.kv_heads
     values = _with_head(values, architecture, head)
     try:
         settings: PretrainedConfig = AutoConfig.for_model(model_type, **values)
@@ -196,9 +204,9 @@ def build_config(
     return settings
 
 
-def _ids(tokenizer: TokenizerBundle, known: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+def _special_token_ids(tokenizer: TokenizerBundle, known: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the ids of special tokens; further end-of-text ids come from the file."""
-    ids: dict[str, Any] = tokenizer.ids_of_roles()
+    ids: dict[str, Any] = tokenizer.role_ids()
     if not hasattr(known, "mask_token_id"):
         del ids["mask_token_id"]
     ends = values.get("eos_token_id")
@@ -208,7 +216,7 @@ def _ids(tokenizer: TokenizerBundle, known: Any, values: Mapping[str, Any]) -> d
 def _refuse_other_padding(
     pad_id: int | None, settings: Settings, architecture: Architecture, *, is_fresh: bool
 ) -> None:
-    """Raise `ProjectError` MOD006 if positions would not begin where the weights have their first one."""
+    """Raise `ProjectError` MOD006 if the padding id shifts positions against those of the weights."""
     padding, expected = architecture.padding, architecture.first_position(settings) - 1
     if padding is None or pad_id == expected:
         return
@@ -225,7 +233,7 @@ def _refuse_other_padding(
 
 
 def _with_head(values: dict[str, Any], architecture: Architecture, head: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with the head's added, under the architecture's names."""
+    """Return the settings plus the head's settings, under the architecture's names."""
     own = {name: value for name, value in head.items() if name != "pooling"}
     if theirs := architecture.poolings.get(head.get("pooling", "")):
         own["classifier_pooling"] = theirs
@@ -234,7 +242,7 @@ def _with_head(values: dict[str, Any], architecture: Architecture, head: Mapping
     return values | own
 
 
-def digest_of(settings: PretrainedConfig) -> str:
+def config_digest(settings: PretrainedConfig) -> str:
     """Return the SHA-256 of a configuration, without keys that may differ between sessions of a run."""
     values = settings.to_dict()
     for name in ("transformers_version", "dtype", "_attn_implementation", "attn_implementation"):
@@ -242,7 +250,7 @@ def digest_of(settings: PretrainedConfig) -> str:
     return sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _recompute(blocks: Iterable[Any], every_n: int) -> None:
+def _enable_recomputation(blocks: Iterable[Any], every_n: int) -> None:
     """Recompute blocks 0, n, 2n, ... in the backward pass."""
     for index, block in enumerate(blocks):
         # Attributes of transformers' layers: the method that sets them differs between its releases.
@@ -257,14 +265,14 @@ def load_weights(model: PreTrainedModel, auto_class: str, folder: Path) -> LoadR
     lacks it or has it in another shape. Raises `ProjectError` EXP005.
     """
     if any(each.is_meta for each in model.parameters()):
-        state, absent, unused = weights_in_files(model, folder)
+        state, absent, unused = map_weight_files(model, folder)
     else:
         hint = "set model.pretrained_checkpoint to a folder with config.json and model.safetensors"
         loaded, absent, unused = read_model(auto_class, folder, hint, config=model.config)
         state = {name: each for name, each in loaded.state_dict().items() if name not in absent}
-    required = [name for name in absent if not _may_lack(model, auto_class, name)]
+    required = [name for name in absent if not _may_be_missing(model, auto_class, name)]
     other = "set model.config to the checkpoint's config.json, or use another checkpoint"
-    refuse_absent(required, folder, other)
+    refuse_missing_weights(required, folder, other)
     load_state(model, state)
     return LoadReport(
         path=str(folder),
@@ -276,7 +284,7 @@ def load_weights(model: PreTrainedModel, auto_class: str, folder: Path) -> LoadR
     )
 
 
-def _may_lack(model: PreTrainedModel, auto_class: str, name: str) -> bool:
+def _may_be_missing(model: PreTrainedModel, auto_class: str, name: str) -> bool:
     return auto_class not in OF_WORDS and name.startswith(head_prefixes(model, auto_class))
 
 
@@ -290,8 +298,8 @@ def read_model(
     the folder cannot be loaded.
     """
     try:
-        with loading_quietly():
-            model, report = _auto(auto_class).from_pretrained(
+        with suppress_loading_output():
+            model, report = _auto_class(auto_class).from_pretrained(
                 folder,
                 **({} if config is None else {"config": config, **_without_pooler(auto_class, config)}),
                 dtype=torch.float32,
@@ -304,20 +312,20 @@ def read_model(
     except Exception as error:  # a setting that no class checks raises errors of every kind
         if isinstance(error, SafetensorError):
             tensor_shapes(folder)  # raises for a file that ends early, and names the file
-        message = f"the weights cannot be loaded: {reason_of(error)}"
+        message = f"the weights cannot be loaded: {error_reason(error)}"
         raise ProjectError("EXP005", message, hint, str(folder)) from error
     reshaped = {str(each[0]) if isinstance(each, tuple) else str(each) for each in report["mismatched_keys"]}
     return model, sorted({*report["missing_keys"], *reshaped}), sorted(map(str, report["unexpected_keys"]))
 
 
-def refuse_absent(names: Sequence[str], folder: Path, hint: str) -> None:
+def refuse_missing_weights(names: Sequence[str], folder: Path, hint: str) -> None:
     """Raise `ProjectError` EXP005 if there are names of weights that a checkpoint lacks."""
     if names:
         message = f"the checkpoint lacks weights of the model: {listed(names)}"
         raise ProjectError("EXP005", message, hint, str(folder))
 
 
-def _auto(auto_class: str) -> Any:
+def _auto_class(auto_class: str) -> Any:
     return getattr(transformers, auto_class)
 
 

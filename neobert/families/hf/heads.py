@@ -9,7 +9,7 @@ from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.tasks.specs import SPECS
 
 
-def heads_of(name: str) -> Mapping[str, HeadPath]:
+def heads_by_auto_class(name: str) -> Mapping[str, HeadPath]:
     """Return the heads of an architecture by the auto class of the model."""
     brought = {spec.auto_class: spec.heads[name] for spec in SPECS.values() if name in spec.heads}
     return {**brought, **ARCHITECTURES[name].heads}

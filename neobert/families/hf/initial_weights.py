@@ -13,11 +13,11 @@ from typing import NamedTuple
 from neobert.config.schema import HfModelConfig, RunConfig
 from neobert.errors import ProjectError
 from neobert.families.hf.architecture import CAUSAL, Architecture, head_parts
-from neobert.families.hf.heads import heads_of
+from neobert.families.hf.heads import heads_by_auto_class
 from neobert.families.hf.settings import Settings
-from neobert.families.hf.spec import requested_rows, settings_of
+from neobert.families.hf.spec import read_model_settings, requested_rows
 from neobert.families.shape import ModelShape
-from neobert.families.table import shape_of
+from neobert.families.table import model_shape
 from neobert.plurals import counted, listed
 from neobert.printable import printable
 from neobert.runfiles.model_folder import folder_of_weights, read_json
@@ -47,11 +47,11 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
     """Raise `ProjectError` EXP005 or EXP004 if the headers of transformers weights do not fit the model."""
     if not isinstance(config.model, HfModelConfig):
         return
-    settings, architecture = settings_of(config.model)
-    shape = shape_of(config, requested_rows(config.model) or 1)
+    settings, architecture = read_model_settings(config.model)
+    shape = model_shape(config, requested_rows(config.model) or 1)
     folder = folder_of_weights(path)
     in_files = tensor_shapes(folder)
-    named = {architecture.in_model(name): size for name, size in in_files.items()}
+    named = {architecture.name_in_model(name): size for name, size in in_files.items()}
     found = {name.removeprefix(architecture.prefix): size for name, size in named.items()}
     wanted = dict(expected_weights(shape, architecture, settings))
     absent = [name for name in wanted if name not in found]
@@ -77,7 +77,7 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
             hint = f"{hint} ({architecture.without_masked_head})"
         if task.mix_key:
             hint = f"set {task.mix_key} to 0, or {hint}"
-    elif names := _two_tables(shape, architecture, in_files, folder):
+    elif names := _separate_tables(shape, architecture, in_files, folder):
         message = f"the checkpoint has {listed(names)} with other values, but {TIED} makes them one weight"
         hint = f"set {TIED} to false in config.json of {folder}"
     else:
@@ -85,7 +85,7 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
     raise ProjectError(CODE, message, hint, "model.pretrained_checkpoint")
 
 
-def _two_tables(
+def _separate_tables(
     shape: ModelShape, architecture: Architecture, in_files: Iterable[str], folder: Path
 ) -> tuple[str, ...]:
     """Return the names of embedding and decoder if the model has one weight for both and the files two."""
@@ -93,7 +93,7 @@ def _two_tables(
         return ()
     tables = {f"{architecture.prefix}{architecture.embedding}.weight", f"{architecture.embedding}.weight"}
     tables.add(f"{architecture.heads[CAUSAL].linear}.weight")
-    names = tuple(name for name in in_files if architecture.in_model(name) in tables)
+    names = tuple(name for name in in_files if architecture.name_in_model(name) in tables)
     return names if len(names) == 2 and not are_equal_tensors(folder, *names) else ()
 
 
@@ -105,10 +105,10 @@ def describe_loading(config: RunConfig, path: Path) -> str:
     """
     if not isinstance(config.model, HfModelConfig):
         return ""
-    head = _head_of(config)
-    in_files, (_, architecture) = tensor_shapes(folder_of_weights(path)), settings_of(config.model)
-    named = {architecture.in_model(name): size for name, size in in_files.items()}
-    here = _named_in_model(named, head.prefix)
+    head = _task_head(config)
+    in_files, (_, architecture) = tensor_shapes(folder_of_weights(path)), read_model_settings(config.model)
+    named = {architecture.name_in_model(name): size for name, size in in_files.items()}
+    here = _rename_to_model(named, head.prefix)
     unused = sorted(name for name in here if not name.startswith((head.prefix, *head.starts)))
     new = _new_parts(config, head, here)
     text = f"{counted(len(here) - len(unused), 'tensor')} loaded"
@@ -132,11 +132,11 @@ def random_head(config: RunConfig, path: Path) -> tuple[str, ...]:
     architecture = str(named[0]) if isinstance(named, list) and named else ""
     if not architecture.endswith(spec.auto_class.removeprefix("AutoModel")):
         return ()
-    head = _head_of(config)
-    return _new_parts(config, head, _named_in_model(tensor_shapes(folder), head.prefix))
+    head = _task_head(config)
+    return _new_parts(config, head, _rename_to_model(tensor_shapes(folder), head.prefix))
 
 
-class _Head(NamedTuple):
+class _HeadNames(NamedTuple):
     """Names of a head: the prefix of the encoder's weights, the last layer, and the modules with weights."""
 
     prefix: str
@@ -148,29 +148,29 @@ class _Head(NamedTuple):
         return tuple(f"{part}." for part in self.parts)
 
 
-def _head_of(config: RunConfig) -> _Head:
+def _task_head(config: RunConfig) -> _HeadNames:
     """Return the head of the run's task; without parts if the architecture has none."""
     if not isinstance(config.model, HfModelConfig):
-        return _Head("model.", "classifier", ())
-    settings, architecture = settings_of(config.model)
-    head = heads_of(settings.text("model_type", "")).get(spec_of(config).auto_class)
+        return _HeadNames("model.", "classifier", ())
+    settings, architecture = read_model_settings(config.model)
+    head = heads_by_auto_class(settings.text("model_type", "")).get(spec_of(config).auto_class)
     if head is None:
-        return _Head(architecture.prefix, "", ())
-    return _Head(architecture.prefix, head.linear, head_parts(architecture.prefix, head))
+        return _HeadNames(architecture.prefix, "", ())
+    return _HeadNames(architecture.prefix, head.linear, head_parts(architecture.prefix, head))
 
 
-def _named_in_model(shapes: Mapping[str, Shape], prefix: str) -> Mapping[str, Shape]:
+def _rename_to_model(shapes: Mapping[str, Shape], prefix: str) -> Mapping[str, Shape]:
     """Return the weights by their names in the model; saved without a head, they have no prefix."""
     is_whole = any(name.startswith(prefix) for name in shapes)
     return shapes if is_whole else {prefix + name: size for name, size in shapes.items()}
 
 
-def _new_parts(config: RunConfig, head: _Head, here: Mapping[str, Shape]) -> tuple[str, ...]:
+def _new_parts(config: RunConfig, head: _HeadNames, shapes: Mapping[str, Shape]) -> tuple[str, ...]:
     """Return the parts of the head that the weights lack, or have for another number of labels."""
-    absent = [part for part in head.parts if not any(name.startswith(f"{part}.") for name in here)]
+    absent = [part for part in head.parts if not any(name.startswith(f"{part}.") for name in shapes)]
     spec = spec_of(config)
-    width = spec.head(config, shape_of(config, 1)).width
-    rows = here.get(f"{head.linear}.weight", (width,))[0]
+    width = spec.head(config, model_shape(config, 1)).width
+    rows = shapes.get(f"{head.linear}.weight", (width,))[0]
     if not spec.has_word_head and rows != width:
         absent.append(f"{head.linear} (of {rows:,} outputs, not {width:,})")
     return tuple(absent)

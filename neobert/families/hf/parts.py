@@ -12,13 +12,13 @@ from transformers.activations import ACT2FN
 from neobert.families.backbone import Head
 from neobert.families.hf.architecture import BARE, Architecture, head_parts
 from neobert.families.hf.architectures.table import ARCHITECTURES
-from neobert.families.hf.heads import heads_of, takes_texts
+from neobert.families.hf.heads import heads_by_auto_class, takes_texts
 from neobert.families.hf.settings import Settings
 
 Step = Callable[[Tensor], Tensor]
 
 
-def architecture_of(model: Any) -> Architecture:
+def model_architecture(model: Any) -> Architecture:
     """Return the architecture of a model."""
     return ARCHITECTURES[model.config.model_type]
 
@@ -29,25 +29,25 @@ def first_position(model: Any) -> int:
     return 0 if known is None else known.first_position(Settings(model.config.to_dict(), "", ""))
 
 
-def blocks_of(model: Any) -> nn.ModuleList:
+def model_blocks(model: Any) -> nn.ModuleList:
     """Return the blocks of a model."""
-    blocks: nn.ModuleList = model.base_model.get_submodule(architecture_of(model).blocks)
+    blocks: nn.ModuleList = model.base_model.get_submodule(model_architecture(model).blocks)
     return blocks
 
 
-def head_of(model: Any, auto_class: str) -> Head | None:
+def model_head(model: Any, auto_class: str) -> Head | None:
     """Return the head of a model that an auto class built; None without one."""
     if auto_class == BARE:
         return None
-    path = heads_of(model.config.model_type)[auto_class]
-    steps = [_step(model, each) for each in path.steps]
+    path = heads_by_auto_class(model.config.model_type)[auto_class]
+    steps = [_build_step(model, each) for each in path.steps]
 
     def transform(hidden: Tensor) -> Tensor:
         for step in steps:
             hidden = step(hidden)
         return hidden
 
-    pooling = _pooling_of(model, architecture_of(model)) if takes_texts(auto_class) else None
+    pooling = _configured_pooling(model, model_architecture(model)) if takes_texts(auto_class) else None
     softcap = getattr(model.config, path.softcap) if path.softcap else None
     return Head(model.get_submodule(path.linear), transform, pooling, softcap)
 
@@ -56,11 +56,11 @@ def head_prefixes(model: Any, auto_class: str) -> tuple[str, ...]:
     """Return the name prefixes of the weights of a head; none without one."""
     if auto_class == BARE:
         return ()
-    path = heads_of(model.config.model_type)[auto_class]
-    return tuple(f"{part}." for part in head_parts(architecture_of(model).prefix, path))
+    path = heads_by_auto_class(model.config.model_type)[auto_class]
+    return tuple(f"{part}." for part in head_parts(model_architecture(model).prefix, path))
 
 
-def _step(model: Any, name: str) -> Step:
+def _build_step(model: Any, name: str) -> Step:
     if name == "dropout":
         # Of the task: some architectures read the probability of the blocks, or have no dropout here.
         probability = getattr(model.config, "classifier_dropout", None) or 0.0
@@ -76,7 +76,7 @@ def _step(model: Any, name: str) -> Step:
     return module
 
 
-def _pooling_of(model: Any, architecture: Architecture) -> str:
+def _configured_pooling(model: Any, architecture: Architecture) -> str:
     by_theirs = {theirs: own for own, theirs in architecture.poolings.items()}
     first, *_ = architecture.poolings
     return by_theirs.get(getattr(model.config, "classifier_pooling", ""), first)

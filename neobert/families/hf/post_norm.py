@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from neobert.families.attention import AttentionSpec
-from neobert.families.hf.architecture import attention_layers, kept
+from neobert.families.hf.architecture import attention_layers, measured_activations
 from neobert.families.hf.settings import Settings
 from neobert.families.linear import Linear
 from neobert.families.shape import ModelShape, ParameterCount
@@ -57,7 +57,7 @@ def post_norm_shape(
         dropout: setting of their probability.
     """
     if settings.flag("is_decoder", False):
-        raise settings.wrong("is_decoder", "false: the model must attend in both directions")
+        raise settings.invalid_value_error("is_decoder", "false: the model must attend in both directions")
     hidden, layers, heads, width = (settings.size(name, default) for name, default in sizes.items())
     embedded = embedding_size or hidden
     attention = AttentionSpec(heads=heads, kv_heads=heads, head_size=hidden // heads)
@@ -89,5 +89,7 @@ def post_norm_shape(
         ),
         decoder_products=embedded * (hidden + vocab_size),
         initial_rms=settings.number("initializer_range", 0.02),
-        kept=kept(settings, heads, (4 + num_dropouts * has_dropout) * hidden + 2 * width, 4 * hidden),
+        kept=measured_activations(
+            settings, heads, (4 + num_dropouts * has_dropout) * hidden + 2 * width, 4 * hidden
+        ),
     )

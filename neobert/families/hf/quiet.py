@@ -7,16 +7,16 @@ from contextlib import contextmanager
 
 from transformers.utils import logging
 
-from neobert.data.sources.hub import quiet
+from neobert.data.sources.hub import suppress_logs
 
 
 @contextmanager
-def loading_quietly() -> Iterator[None]:
+def suppress_loading_output() -> Iterator[None]:
     """Suppress the progress bar and the report of missing and unused weights, which the callers check."""
     shows_bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        with quiet("transformers"):
+        with suppress_logs("transformers"):
             yield
     finally:
         if shows_bars:

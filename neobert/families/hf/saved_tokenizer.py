@@ -15,7 +15,7 @@ from transformers.models.auto import tokenization_auto
 
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
-from neobert.families.hf.quiet import loading_quietly
+from neobert.families.hf.quiet import suppress_loading_output
 from neobert.families.hf.settings import CODE
 from neobert.runfiles.run_dir import CONFIG
 
@@ -24,12 +24,12 @@ OVERRULED = frozenset(getattr(tokenization_auto, "MODELS_WITH_INCORRECT_HUB_TOKE
 SAMPLE = "It's 1,234.5 miles:\n\n  \tif x != y_z: naïve Café (“quoted”) — 東京 don't end."
 
 
-def refuse_other_reading(tokenizer: TokenizerBundle, model_type: str) -> None:
+def refuse_other_tokenizer(tokenizer: TokenizerBundle, model_type: str) -> None:
     """Raise `ProjectError` MOD006 if transformers would read the saved tokenizer as another one."""
     if model_type not in OVERRULED or not isinstance(tokenizer, TokenizerBundle):  # ids alone, of probes
         return
     own = tokenizer.tokenizer
-    with TemporaryDirectory(prefix="neobert-tokenizer-") as place, loading_quietly():
+    with TemporaryDirectory(prefix="neobert-tokenizer-") as place, suppress_loading_output():
         folder = Path(place)
         tokenizer.save(folder)
         (folder / CONFIG).write_text(json.dumps({"model_type": model_type}), encoding="utf-8")

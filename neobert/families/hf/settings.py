@@ -31,13 +31,13 @@ class Settings(NamedTuple):
     Attributes:
         place: file or section that error messages name.
         key: key of the section that names the file, or the architecture.
-        of_section: sizes that the section overrides, by its own names.
+        section_sizes: sizes that the section overrides, by its own names.
     """
 
     values: Mapping[str, Any]
     place: str
     key: str
-    of_section: Mapping[str, int] = {}
+    section_sizes: Mapping[str, int] = {}
 
     @property
     def is_eager(self) -> bool:
@@ -46,11 +46,11 @@ class Settings(NamedTuple):
 
     def size(self, name: str, default: int, least: int = 1) -> int:
         """Return an integer setting; `default` if it is missing or null. Raises `ProjectError`."""
-        value = self._given(name, default)
+        value = self._value_or_default(name, default)
         if type(value) is not int or not least <= value < LARGEST:
             expected = "a positive integer" if least == 1 else f"an integer of at least {least}"
             is_large = type(value) is int and value >= LARGEST
-            raise self.wrong(name, f"an integer below {LARGEST:,}" if is_large else expected)
+            raise self.invalid_value_error(name, f"an integer below {LARGEST:,}" if is_large else expected)
         return value
 
     def size_or_none(self, name: str, default: int | None) -> int | None:
@@ -60,9 +60,9 @@ class Settings(NamedTuple):
 
     def number(self, name: str, default: float) -> float:
         """Return a non-negative number setting; `default` if it is missing or null. Raises `ProjectError`."""
-        value = self._given(name, default)
+        value = self._value_or_default(name, default)
         if type(value) not in (int, float) or not 0 <= value < LARGEST:
-            raise self.wrong(name, "a number of at least 0")
+            raise self.invalid_value_error(name, "a number of at least 0")
         return float(value)
 
     def number_or_none(self, name: str, default: float | None) -> float | None:
@@ -72,19 +72,19 @@ class Settings(NamedTuple):
 
     def flag(self, name: str, default: bool) -> bool:
         """Return a boolean setting; `default` if it is missing or null. Raises `ProjectError`."""
-        value = self._given(name, default)
+        value = self._value_or_default(name, default)
         if type(value) is not bool:
-            raise self.wrong(name, "true or false")
+            raise self.invalid_value_error(name, "true or false")
         return value
 
     def text(self, name: str, default: str) -> str:
         """Return a string setting; `default` if it is missing or null. Raises `ProjectError`."""
-        value = self._given(name, default)
+        value = self._value_or_default(name, default)
         if type(value) is not str:
-            raise self.wrong(name, "a string")
+            raise self.invalid_value_error(name, "a string")
         return value
 
-    def wrong(self, name: str, expected: str) -> ProjectError:
+    def invalid_value_error(self, name: str, expected: str) -> ProjectError:
         """Build the error for an invalid value."""
         shown = printable(json.dumps(self.values.get(name))[:60])
         return ProjectError(
@@ -102,7 +102,7 @@ class Settings(NamedTuple):
             CODE, f"architecture {named}: {why}", f"set {self.key} to a model of {of}", self.key
         )
 
-    def _given(self, name: str, default: Any) -> Any:
+    def _value_or_default(self, name: str, default: Any) -> Any:
         value = self.values.get(name)
         return default if value is None else value
 
@@ -119,7 +119,7 @@ def read_settings(section: HfModelConfig) -> Settings:
     attention = {"attn_implementation": section.attention}
     if source is not None:
         file = _config_file(source)
-        values = {**_read(file, key), **attention}
+        values = {**_read_json(file, key), **attention}
         return Settings(values, "the section model" if given else str(file), key, given)
     if section.architecture is None:
         raise ProjectError(
@@ -137,28 +137,28 @@ def _config_file(source: str) -> Path:
     return path / CONFIG if path.is_dir() else path
 
 
-def _read(file: Path, key: str) -> dict[str, Any]:
+def _read_json(file: Path, key: str) -> dict[str, Any]:
     try:
         if not file.is_file():
-            raise _unreadable(file, key, "is not a file" if file.exists() else "does not exist")
+            raise _unreadable_error(file, key, "is not a file" if file.exists() else "does not exist")
         with file.open("rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
-            raise _unreadable(file, key, f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
+            raise _unreadable_error(file, key, f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
         values = json.loads(content)
     except (OSError, ValueError, RecursionError):
-        raise _unreadable(file, key, "cannot be read as JSON") from None
+        raise _unreadable_error(file, key, "cannot be read as JSON") from None
     if not isinstance(values, dict):
-        raise _unreadable(file, key, "is not a JSON object")
+        raise _unreadable_error(file, key, "is not a JSON object")
     return values
 
 
-def _unreadable(file: Path, key: str, problem: str) -> ProjectError:
+def _unreadable_error(file: Path, key: str, problem: str) -> ProjectError:
     kind = "transformers config.json, or to its folder" if key == "model.config" else "transformers folder"
     return ProjectError(CODE, f"{printable(str(file))} {problem}", f"set {key} to a {kind}", key)
 
 
-def reason_of(error: Exception) -> str:
+def error_reason(error: Exception) -> str:
     """Return the first line of the error that a library raised for a config.json."""
     line = (str(error).splitlines() or [""])[0]
     return printable(line if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {line}")

@@ -9,10 +9,10 @@ from typing import Any
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import HfModelConfig, RunConfig
-from neobert.families.family import Family, Unsupported
+from neobert.families.family import Family, UnsupportedKey
 from neobert.families.hf.architecture import CAUSAL, Architecture
 from neobert.families.hf.architectures.table import ARCHITECTURES, REFUSED
-from neobert.families.hf.heads import heads_of, takes_texts
+from neobert.families.hf.heads import heads_by_auto_class, takes_texts
 from neobert.families.hf.settings import POSITIONS, Settings, read_settings
 from neobert.families.shape import ModelShape
 from neobert.schema_fields import MOST_BLOCKS
@@ -24,13 +24,13 @@ DROPOUT_KEY, WEIGHTS = "model.attention_dropout", "model.pretrained_checkpoint"
 OUTPUTS_KEY = "model.dropout"
 
 
-def section_of(config: RunConfig) -> HfModelConfig:
+def model_section(config: RunConfig) -> HfModelConfig:
     """Return the section `model` of a run with this model family; other families fail an assertion."""
     assert isinstance(config.model, HfModelConfig), "config of another model family"
     return config.model
 
 
-def settings_of(section: HfModelConfig) -> tuple[Settings, Architecture]:
+def read_model_settings(section: HfModelConfig) -> tuple[Settings, Architecture]:
     """Read the settings, by the names of their architecture. Raises `ProjectError` MOD006.
 
     The section's `max_position_embeddings` is the longest sequence; that of a config.json has more rows where
@@ -41,13 +41,13 @@ def settings_of(section: HfModelConfig) -> tuple[Settings, Architecture]:
     if name not in ARCHITECTURES:
         raise given.unsupported(name, REFUSED.get(name, ""), tuple(ARCHITECTURES))
     architecture, values = ARCHITECTURES[name], dict(given.values)
-    for key, value in given.of_section.items():
-        values[architecture.named(key)] = value
-    layers, types = given.of_section.get("num_hidden_layers"), values.get("layer_types")
+    for key, value in given.section_sizes.items():
+        values[architecture.setting_name(key)] = value
+    layers, types = given.section_sizes.get("num_hidden_layers"), values.get("layer_types")
     if layers is not None and isinstance(types, list):
         values["layer_types"] = types[:layers]
-    if POSITIONS in given.of_section:
-        values[architecture.named(POSITIONS)] += architecture.first_position(given)
+    if POSITIONS in given.section_sizes:
+        values[architecture.setting_name(POSITIONS)] += architecture.first_position(given)
     if section.attention_dropout is not None:
         values[architecture.attention_dropout[0]] = section.attention_dropout
     if section.dropout is not None and architecture.dropout is not None:
@@ -55,20 +55,20 @@ def settings_of(section: HfModelConfig) -> tuple[Settings, Architecture]:
         values.update({name: section.dropout for name in settings if name})
     if not architecture.packs:
         values["attn_implementation"] = "eager"  # the only one that the code of the model has
-    given, num_blocks = given._replace(values=values), architecture.named("num_hidden_layers")
+    given, num_blocks = given._replace(values=values), architecture.setting_name("num_hidden_layers")
     if given.size(num_blocks, 1) > MOST_BLOCKS:
-        raise given.wrong(num_blocks, f"a positive integer of at most {MOST_BLOCKS:,}")
+        raise given.invalid_value_error(num_blocks, f"a positive integer of at most {MOST_BLOCKS:,}")
     return given, architecture
 
 
 def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
     """Read the shape from the section `model` and config.json. Raises `ProjectError` MOD006."""
-    settings, architecture = settings_of(section)
+    settings, architecture = read_model_settings(section)
     unused = architecture.first_position(settings)
     longest = position_rows(settings, architecture, longest_row) - unused
     if longest < 1:
-        raise settings.wrong(
-            architecture.named(POSITIONS), f"more than {unused}, the first position of a token"
+        raise settings.invalid_value_error(
+            architecture.setting_name(POSITIONS), f"more than {unused}, the first position of a token"
         )
     return replace(architecture.shape(settings, vocab_size, longest), first_position=unused)
 
@@ -76,12 +76,12 @@ def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> Mod
 def position_rows(settings: Settings, architecture: Architecture, longest_row: int) -> int:
     """Return transformers' `max_position_embeddings`: a row of this length fits if none is given."""
     default = longest_row + architecture.first_position(settings)
-    return settings.size(architecture.named(POSITIONS), default)
+    return settings.size(architecture.setting_name(POSITIONS), default)
 
 
 def trained_positions(folder: Path) -> int:
     """Return the longest sequence of the model in a folder; 0 if its config.json states none."""
-    settings, architecture = settings_of(HfModelConfig(pretrained_checkpoint=str(folder)))
+    settings, architecture = read_model_settings(HfModelConfig(pretrained_checkpoint=str(folder)))
     return max(0, settings.size(POSITIONS, 0, least=0) - architecture.first_position(settings))
 
 
@@ -97,7 +97,7 @@ def requested_kernels(section: HfModelConfig) -> tuple[str, str]:
 
     With eager attention, rows are not packed.
     """
-    settings, architecture = settings_of(section)
+    settings, architecture = read_model_settings(section)
     name, default = architecture.attention_dropout
     has_dropout = settings.number(name, default) > 0
     return "torch", "sdpa" if has_dropout and not settings.is_eager else "auto"
@@ -105,93 +105,99 @@ def requested_kernels(section: HfModelConfig) -> tuple[str, str]:
 
 def dropout(section: HfModelConfig) -> float:
     """Return the largest probability of dropout of attention or of the outputs of blocks."""
-    settings, architecture = settings_of(section)
+    settings, architecture = read_model_settings(section)
     known = (architecture.attention_dropout, architecture.dropout)
     return max(settings.number(*each) for each in known if each is not None)
 
 
 def dropout_key(section: HfModelConfig) -> str:
     """Return the key that sets dropout in the blocks: of their outputs where the architecture has it."""
-    _, architecture = settings_of(section)
+    _, architecture = read_model_settings(section)
     return DROPOUT_KEY if architecture.dropout is None else OUTPUTS_KEY
 
 
 def padded_attention(section: HfModelConfig) -> str:
     """Return the implementation of attention in padded rows."""
-    settings, architecture = settings_of(section)
+    settings, architecture = read_model_settings(section)
     return settings.text("attn_implementation", section.attention) if architecture.has_sdpa else "eager"
 
 
-def unsupported(config: RunConfig) -> Iterator[Unsupported]:
+def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
     """Yield the config keys that this project does not support for transformers models."""
-    section = section_of(config)
-    settings, architecture = settings_of(section)
+    section = model_section(config)
+    settings, architecture = read_model_settings(section)
     name = settings.text("model_type", "")
     if config.datacollator.pack_sequences and not architecture.packs:
         problem = f"{name} computes attention by itself, not through transformers' AttentionInterface: "
         problem += "documents in one row would attend to each other"
-        yield Unsupported("datacollator.pack_sequences", problem, "set datacollator.pack_sequences to false")
+        yield UnsupportedKey(
+            "datacollator.pack_sequences", problem, "set datacollator.pack_sequences to false"
+        )
     elif config.datacollator.pack_sequences and section.attention != "sdpa":
         problem = f"attention {section.attention} is for padded rows"
-        yield Unsupported("model.attention", problem, "set model.attention to sdpa")
+        yield UnsupportedKey("model.attention", problem, "set model.attention to sdpa")
     if section.dropout is not None and architecture.dropout is None:
         problem = f"transformers has no dropout of the outputs of blocks for a {name}"
-        yield Unsupported(OUTPUTS_KEY, problem, f"remove {OUTPUTS_KEY}, or set {DROPOUT_KEY} instead")
+        yield UnsupportedKey(OUTPUTS_KEY, problem, f"remove {OUTPUTS_KEY}, or set {DROPOUT_KEY} instead")
     yield from _unsupported_head(config, name)
     longest = config.datacollator.max_length or config.dataset.max_seq_length
     yield from unsupported_rotation(settings, longest)
     kv_heads = section.num_key_value_heads
     if kv_heads not in (None, architecture.shape(settings, 1, 1).attention.kv_heads):
         problem = f"a {name} has as many key-value heads as query heads"
-        yield Unsupported("model.num_key_value_heads", problem, "remove model.num_key_value_heads")
+        yield UnsupportedKey("model.num_key_value_heads", problem, "remove model.num_key_value_heads")
     if OPTIMIZERS[config.optimizer.name].clips_logits:
         problem = f"{config.optimizer.name} measures the attention logits of a NeoBERT"
-        yield Unsupported("optimizer.name", problem, "set optimizer.name to muon")
+        yield UnsupportedKey("optimizer.name", problem, "set optimizer.name to muon")
     if config.trainer.gradient_checkpointing and not architecture.recomputes:
         problem = f"transformers has no gradient checkpointing for a {name}"
         key = "trainer.gradient_checkpointing"
-        yield Unsupported(key, problem, f"set {key} to false, and lower trainer.per_device_train_batch_size")
+        yield UnsupportedKey(
+            key, problem, f"set {key} to false, and lower trainer.per_device_train_batch_size"
+        )
     is_padded = not config.datacollator.pack_sequences
     if config.trainer.torch_compile and is_padded and not architecture.compiles_padded:
         problem = f"torch.compile makes too many graphs for padded rows of a {name}"
         may_pack = "datacollator.pack_sequences to true, or " if architecture.packs else ""
-        yield Unsupported("trainer.torch_compile", problem, f"set {may_pack}trainer.torch_compile to false")
+        yield UnsupportedKey(
+            "trainer.torch_compile", problem, f"set {may_pack}trainer.torch_compile to false"
+        )
 
 
-def _unsupported_head(config: RunConfig, name: str) -> Iterator[Unsupported]:
-    task, heads, poolings = spec_of(config), heads_of(name), ARCHITECTURES[name].poolings
+def _unsupported_head(config: RunConfig, name: str) -> Iterator[UnsupportedKey]:
+    task, heads, poolings = spec_of(config), heads_by_auto_class(name), ARCHITECTURES[name].poolings
     if not task.has_head:
         return
     pooling = task.model_settings(config).get("pooling")
     if task.predicts == "next" and CAUSAL not in heads:
         problem = f"task {task.name} needs a causal model, and a {name} attends in both directions"
-        yield Unsupported("task", problem, f"set {WEIGHTS} to a causal model, such as a llama or a qwen2")
+        yield UnsupportedKey("task", problem, f"set {WEIGHTS} to a causal model, such as a llama or a qwen2")
     elif task.auto_class not in heads and task.mix_key:
         problem = f"transformers has no head of this architecture for {task.mix_key}"
-        yield Unsupported(task.mix_key, problem, f"set {task.mix_key} to 0")
+        yield UnsupportedKey(task.mix_key, problem, f"set {task.mix_key} to 0")
     elif task.auto_class not in heads:
         problem = f"transformers has no head of this architecture for task {task.name}"
         known = [name for name, each in SPECS.items() if each.auto_class in heads]
         hint = f"set task to {' or '.join(known)}" if known else "name another model in model.config"
-        yield Unsupported("task", problem, hint)
+        yield UnsupportedKey("task", problem, hint)
     elif takes_texts(task.auto_class) and pooling not in (None, *poolings):
         key, others = f"{task.name}.pooling", " or ".join(poolings)
         problem = f"transformers' classifier of this architecture pools by {others}, not {pooling}"
-        yield Unsupported(key, problem, f"set {key} to {others}")
+        yield UnsupportedKey(key, problem, f"set {key} to {others}")
 
 
-def unsupported_rotation(settings: Settings, longest_row: int) -> Iterator[Unsupported]:
+def unsupported_rotation(settings: Settings, longest_row: int) -> Iterator[UnsupportedKey]:
     """Yield the row length if a long document would change the positions of the others in its row."""
-    for scaling in _scalings(settings):
+    for scaling in _rope_scalings(settings):
         kind = scaling.get("rope_type", scaling.get("type"))
         limit = _original_length(settings, scaling)
         if kind in BY_LENGTH and longest_row > limit:
             problem = f"rotary positions of type {kind} change for a whole row if one document exceeds "
             problem += f"{limit:,} tokens, but rows have {longest_row:,}"
-            yield Unsupported(LENGTH_KEY, problem, f"set {LENGTH_KEY} to {limit}")
+            yield UnsupportedKey(LENGTH_KEY, problem, f"set {LENGTH_KEY} to {limit}")
 
 
-def _scalings(settings: Settings) -> Iterator[Mapping[str, Any]]:
+def _rope_scalings(settings: Settings) -> Iterator[Mapping[str, Any]]:
     """Yield the settings of rotary positions: one, or one for each type of block."""
     given = settings.values.get("rope_parameters") or settings.values.get("rope_scaling")
     if isinstance(given, dict):
@@ -219,6 +225,6 @@ HF = Family(
     attention_hint=f"set {DROPOUT_KEY} to 0, which trains without dropout of attention",
     modules="the transformers modules",
     with_kernels=lambda section, _blocks: section,
-    unsupported=unsupported,
+    unsupported=unsupported_keys,
     trained_positions=trained_positions,
 )

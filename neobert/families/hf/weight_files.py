@@ -8,17 +8,17 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from neobert.export.weights import match_prefix, read_weights, unique_weights
-from neobert.families.hf.parts import architecture_of
+from neobert.families.hf.parts import model_architecture
 
 
-def weights_in_files(model: PreTrainedModel, folder: Path) -> tuple[dict[str, Tensor], list[str], list[str]]:
+def map_weight_files(model: PreTrainedModel, folder: Path) -> tuple[dict[str, Tensor], list[str], list[str]]:
     """Map the files of a folder to the weights of a model, by name, for a model that will be sharded.
 
     Names of older releases of transformers are not converted. Returns the weights, the names of weights that
     the folder lacks or has in another shape, and the names that the model lacks.
     """
-    architecture, own = architecture_of(model), unique_weights(model)
-    named = {architecture.in_model(name): each for name, each in read_weights(folder).items()}
+    architecture, own = model_architecture(model), unique_weights(model)
+    named = {architecture.name_in_model(name): each for name, each in read_weights(folder).items()}
     in_files, of_head = match_prefix(named, model)
     found: dict[str, Tensor] = {}
     first = {id(each): name for name, each in own.items()}

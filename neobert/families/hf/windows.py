@@ -23,7 +23,9 @@ def sliding_layers(settings: Settings, layers: int, default: Iterable[int]) -> t
         or len(types) != layers
         or any(one not in (FULL, SLIDING) for one in types)
     ):
-        raise settings.wrong("layer_types", f"a list of {layers} values, each {FULL} or {SLIDING}")
+        raise settings.invalid_value_error(
+            "layer_types", f"a list of {layers} values, each {FULL} or {SLIDING}"
+        )
     return tuple(number for number, one in enumerate(types) if one == SLIDING)
 
 

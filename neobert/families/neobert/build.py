@@ -17,7 +17,7 @@ from neobert.export.weights import load_weights
 from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone, Head
 from neobert.families.linear import GATE_UP, QKV, WHOLE, Layout
-from neobert.families.neobert.spec import section_of, with_positions
+from neobert.families.neobert.spec import model_section, with_positions
 from neobert.families.table import longest_row
 from neobert.kernels.plain_attention import plain_attention
 from neobert.model import NeoBERTLMHead, build_model_config, modeling_neobert
@@ -64,7 +64,7 @@ def build(
         raise ProjectError("MOD005", message, hint, "task")
     kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
     log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)
-    section = with_positions(section_of(config), longest_row(config))
+    section = with_positions(model_section(config), longest_row(config))
     # A head that does not pool gets the pooling of embeddings, which the model card states.
     head = {"pooling": "avg", **settings}
     model_config = build_model_config(
@@ -73,10 +73,10 @@ def build(
     model = MODELS[auto_class](model_config)
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
-    return backbone_of(model, kernels)
+    return backbone_from_model(model, kernels)
 
 
-def backbone_of(model: NeoBERTPreTrainedModel, kernels: StepKernels = PLAIN) -> Backbone:
+def backbone_from_model(model: NeoBERTPreTrainedModel, kernels: StepKernels = PLAIN) -> Backbone:
     """Return the backbone of a NeoBERT with any head, or with none."""
     encoder, is_lm, config = model.base_model, isinstance(model, NeoBERTLMHead), model.config
     heads = config.num_attention_heads
@@ -99,7 +99,7 @@ def backbone_of(model: NeoBERTPreTrainedModel, kernels: StepKernels = PLAIN) -> 
         blocks=list(encoder.transformer_encoder),
         hidden=hidden,
         plain=plain,
-        head=_head_of(model),
+        head=_model_head(model),
         attention=kernels.attention,
         attention_reason=kernels.reason,
         load=partial(load_weights, model, may_lack=() if is_lm else model.fresh_parts),
@@ -111,7 +111,7 @@ def backbone_of(model: NeoBERTPreTrainedModel, kernels: StepKernels = PLAIN) -> 
     )
 
 
-def _head_of(model: NeoBERTPreTrainedModel) -> Head | None:
+def _model_head(model: NeoBERTPreTrainedModel) -> Head | None:
     if not model.fresh_parts:
         return None
     # The last layer of a head is the one that its class names last.

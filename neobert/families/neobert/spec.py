@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from neobert.config.schema import ModelConfig, RunConfig
 from neobert.families.attention import AttentionSpec
-from neobert.families.family import Family, Unsupported
+from neobert.families.family import Family, UnsupportedKey
 from neobert.families.linear import Linear
 from neobert.families.neobert.trained_settings import (
     embedding_multiplier,
@@ -19,7 +19,7 @@ from neobert.families.neobert.trained_settings import (
     rope_theta_for,
     trained_positions,
 )
-from neobert.families.shape import Kept, ModelShape, ParameterCount
+from neobert.families.shape import ModelShape, ParameterCount, StoredActivations
 from neobert.kernel_table import BLOCKS, OWN_KERNELS, BlockKernel
 
 SCALED_STD = 0.02
@@ -36,20 +36,20 @@ def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelSh
         attention_width=model.hidden_size,
         feed_forward_width=feed_forward_width(model),
         vocab_size=vocab_size,
-        attention=attention_of(model),
+        attention=attention_spec(model),
         positions="rotary" if model.rope else "learned",
         max_positions=positions,
         rope_theta=model.rope_theta,
         linear_layers=linear_layers(model),
-        parameters=_parameters(model, vocab_size, positions),
+        parameters=_count_parameters(model, vocab_size, positions),
         decoder_products=vocab_size * model.hidden_size,
         initial_rms=_initial_rms(model),
         embedding_multiplier=embedding_multiplier(model),
-        kept=_kept(model),
+        kept=_stored_activations(model),
     )
 
 
-def attention_of(model: ModelConfig) -> AttentionSpec:
+def attention_spec(model: ModelConfig) -> AttentionSpec:
     """Return the attention of the section: in both directions, with as many heads of keys as of queries."""
     heads = model.num_attention_heads
     return AttentionSpec(heads=heads, kv_heads=heads, head_size=model.hidden_size // heads)
@@ -61,7 +61,7 @@ def _initial_rms(model: ModelConfig) -> float:
     return model.decoder_init_range / math.sqrt(3)  # of a uniform distribution
 
 
-def section_of(config: RunConfig) -> ModelConfig:
+def model_section(config: RunConfig) -> ModelConfig:
     """Return the section `model` of a run with this model family; other families fail an assertion."""
     assert isinstance(config.model, ModelConfig), "config of another model family"
     return config.model
@@ -88,10 +88,10 @@ def linear_layers(model: ModelConfig) -> Mapping[str, Linear]:
     return attention | {"ffn.0": Linear(hidden, width), "ffn.2": Linear(width, hidden)}
 
 
-def _parameters(model: ModelConfig, vocab_size: int, positions: int) -> ParameterCount:
+def _count_parameters(model: ModelConfig, vocab_size: int, positions: int) -> ParameterCount:
     hidden, layers = model.hidden_size, model.num_hidden_layers
     feed_forward_matrices = 3 if model.hidden_act == "swiglu" else 2
-    per_block = attention_of(model).weights(hidden) + feed_forward_matrices * hidden * feed_forward_width(
+    per_block = attention_spec(model).weights(hidden) + feed_forward_matrices * hidden * feed_forward_width(
         model
     )
     per_norm = hidden if model.rms_norm else 2 * hidden
@@ -103,7 +103,7 @@ def _parameters(model: ModelConfig, vocab_size: int, positions: int) -> Paramete
     )
 
 
-def _kept(model: ModelConfig) -> dict[str, Kept]:
+def _stored_activations(model: ModelConfig) -> dict[str, StoredActivations]:
     """Return the activations that one block stores for the backward pass, measured on this project's model.
 
     This project's kernels also store statistics per row: two reciprocal root mean squares, a log-sum-exp per
@@ -114,14 +114,14 @@ def _kept(model: ModelConfig) -> dict[str, Kept]:
     gates = 3 if model.hidden_act == "swiglu" else 2
     masks = 2 * hidden if model.dropout else 0
     return {
-        **{name: _kept_by_own(BLOCKS[name], hidden, width, statistics) for name in OWN_KERNELS},
-        "compiled": Kept(
+        **{name: _stored_by_own_kernel(BLOCKS[name], hidden, width, statistics) for name in OWN_KERNELS},
+        "compiled": StoredActivations(
             10 * hidden + gates * width + masks,
             hidden,
             "a block keeps the inputs of its matrix products, q, k, v, rotated q and k, gate, up, their "
             "product, and the residual stream in fp32",
         ),
-        "eager": Kept(
+        "eager": StoredActivations(
             9 * hidden + (gates + 1) * width + masks,
             4 * hidden,
             "a block keeps the tensors of a compiled block, the activated gate, and the norms' steps in fp32",
@@ -129,18 +129,18 @@ def _kept(model: ModelConfig) -> dict[str, Kept]:
     }
 
 
-def _kept_by_own(kernel: BlockKernel, hidden: int, width: int, statistics: int) -> Kept:
+def _stored_by_own_kernel(kernel: BlockKernel, hidden: int, width: int, statistics: int) -> StoredActivations:
     values = kernel.kept_hidden * hidden + kernel.kept_width * width
-    return Kept(values, statistics, f"a block keeps {kernel.kept}", is_bf16=True)
+    return StoredActivations(values, statistics, f"a block keeps {kernel.kept}", is_bf16=True)
 
 
-def unsupported(config: RunConfig) -> Iterator[Unsupported]:
+def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
     """Yield kernels without dropout, and ranges of initialization that `init: scaled` does not read."""
-    section, default = section_of(config), ModelConfig()
+    section, default = model_section(config), ModelConfig()
     for name in ("embedding_init_range", "decoder_init_range"):
         if section.init == "scaled" and getattr(section, name) != getattr(default, name):
             problem = f"model.init scaled does not read model.{name} ({getattr(section, name):g})"
-            yield Unsupported(
+            yield UnsupportedKey(
                 f"model.{name}", problem, f"remove model.{name}, or set model.init to published"
             )
     if section.dropout and section.kernel_backend not in ("auto", "torch"):
@@ -148,7 +148,7 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
             f"model.dropout is {section.dropout:g}, and {section.kernel_backend} kernels have no dropout"
         )
         hint = "set model.kernel_backend to torch, or model.dropout to 0"
-        yield Unsupported("model.kernel_backend", problem, hint)
+        yield UnsupportedKey("model.kernel_backend", problem, hint)
 
 
 def requested_kernels(model: ModelConfig) -> tuple[str, str]:
@@ -166,7 +166,7 @@ NEOBERT = Family(
     dropout=lambda model: model.dropout,
     with_kernels=lambda model, blocks: replace(model, kernel_backend=blocks),
     has_numerics_probes=True,
-    unsupported=unsupported,
+    unsupported=unsupported_keys,
     trained_positions=trained_positions,
     rope_theta_for=rope_theta_for,
 )

@@ -43,11 +43,11 @@ def refuse_other_model(config: RunConfig, weights: Path) -> None:
     file = folder_of_weights(weights) / CONFIG
     if not isinstance(config.model, ModelConfig) or not file.is_file():
         return
-    trained = _read(file)
+    trained = _read_config(file)
     own = config.model.type
     if (kind := trained.get("model_type", own)) != own:
-        raise _other_family(str(kind), file.parent)
-    values = settings_of(trained)
+        raise _other_family_error(str(kind), file.parent)
+    values = section_settings(trained)
     _refuse_other_types(values, file)
     if config.model.embedding_multiplier is None:
         del values["embedding_multiplier"]
@@ -92,8 +92,8 @@ def _refuse_other_base(
     config: RunConfig, model: ModelConfig, trained: Mapping[str, Any], folder: Path
 ) -> None:
     """Raise `ProjectError` EXP005 for another base of rotary positions; longer rows may have a larger one."""
-    base, longest = rope_theta_of(trained), _longest(config)
-    positions = positions_of(trained)
+    base, longest = stated_rope_theta(trained), _longest_row(config)
+    positions = stated_positions(trained)
     is_extended = longest > (positions or longest) and model.rope_theta > base
     if not model.rope or model.rope_theta == base or is_extended:
         return
@@ -106,7 +106,7 @@ def _refuse_other_base(
     )
 
 
-def settings_of(trained: Mapping[str, Any]) -> dict[str, Any]:
+def section_settings(trained: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a NeoBERT's config.json by the keys of the section `model`."""
     values = {name: trained.get(name, default) for name, default in PUBLISHED.items()}
     return {name: each.lower() if isinstance(each, str) else each for name, each in values.items()}
@@ -114,10 +114,10 @@ def settings_of(trained: Mapping[str, Any]) -> dict[str, Any]:
 
 def trained_positions(folder: Path) -> int:
     """Return the longest sequence of the model in a folder; 0 if its config.json states none."""
-    return positions_of(_read(folder / CONFIG))
+    return stated_positions(_read_config(folder / CONFIG))
 
 
-def positions_of(trained: Mapping[str, Any]) -> int:
+def stated_positions(trained: Mapping[str, Any]) -> int:
     """Return the longest sequence that a config.json states; 0: none."""
     stated = trained.get("max_position_embeddings", trained.get("max_length"))  # of the published model
     return stated if type(stated) is int else 0
@@ -130,11 +130,11 @@ def positions_of_section(model: ModelConfig, longest_row: int) -> int:
     """
     if model.max_position_embeddings is not None:
         return model.max_position_embeddings
-    trained = _of_weights(model)
-    return max(longest_row, positions_of(trained) if trained else 0)
+    trained = _read_weights_config(model)
+    return max(longest_row, stated_positions(trained) if trained else 0)
 
 
-def rope_theta_of(trained: Mapping[str, Any]) -> float:
+def stated_rope_theta(trained: Mapping[str, Any]) -> float:
     """Return the rotary base in NeoBERT's config.json."""
     base = trained.get("rope_theta")
     return float(base) if is_number(base) else ModelConfig().rope_theta
@@ -142,14 +142,14 @@ def rope_theta_of(trained: Mapping[str, Any]) -> float:
 
 def rope_theta_for(config: RunConfig, folder: Path) -> float:
     """Return the base of rotary positions for the rows of a run; 0 for learned positions."""
-    model, trained = config.model, _read(folder / CONFIG)
+    model, trained = config.model, _read_config(folder / CONFIG)
     assert isinstance(model, ModelConfig)
-    length, head_size = _longest(config), model.hidden_size // model.num_attention_heads
-    base, positions = rope_theta_of(trained), positions_of(trained) or length
+    length, head_size = _longest_row(config), model.hidden_size // model.num_attention_heads
+    base, positions = stated_rope_theta(trained), stated_positions(trained) or length
     return extended_base(base, positions, length, head_size) if model.rope else 0.0
 
 
-def _longest(config: RunConfig) -> int:
+def _longest_row(config: RunConfig) -> int:
     return config.datacollator.max_length or config.dataset.max_seq_length
 
 
@@ -160,24 +160,24 @@ def embedding_multiplier(model: ModelConfig) -> float:
     """
     if model.embedding_multiplier is not None:
         return model.embedding_multiplier
-    if (settings := _of_weights(model)) is not None:
+    if (settings := _read_weights_config(model)) is not None:
         trained = settings.get("embedding_multiplier", 1.0)
         if is_number(trained):
             return trained
     return math.sqrt(model.hidden_size)
 
 
-def _of_weights(model: ModelConfig) -> dict[str, Any] | None:
-    """Return the config.json of the initial weights; None if there is none. Raises like `_read`."""
+def _read_weights_config(model: ModelConfig) -> dict[str, Any] | None:
+    """Return the config.json of the initial weights; None if there is none. Raises like `_read_config`."""
     if (weights := local_weights_path(model)) is None:
         return None
     from neobert.runfiles.model_folder import folder_of_weights
 
     file = folder_of_weights(Path(weights)) / CONFIG
-    return _read(file) if file.is_file() else None
+    return _read_config(file) if file.is_file() else None
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_config(file: Path) -> dict[str, Any]:
     if file.stat().st_size > MAX_BYTES:
         raise ProjectError("EXP005", f"is larger than {MAX_BYTES:,} bytes", place=str(file))
     from neobert.runfiles.model_folder import read_json
@@ -186,7 +186,7 @@ def _read(file: Path) -> dict[str, Any]:
     return content
 
 
-def _other_family(kind: str, folder: Path) -> ProjectError:
+def _other_family_error(kind: str, folder: Path) -> ProjectError:
     """Return the error for weights of a transformers model, whose settings have other names."""
     is_trainable = kind in get_args(Architecture)
     section = f"set model.type to hf and model.config to {folder}, or " if is_trainable else ""

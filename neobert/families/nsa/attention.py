@@ -12,11 +12,11 @@ from torch import Tensor
 
 from neobert.errors import ProjectError
 from neobert.families.attention import AttentionSpec
-from neobert.families.nsa.reference import Attend, Attended
+from neobert.families.nsa.reference import Attend, AttentionResult
 from neobert.families.nsa.reference import attend as attend_by_reference
 from neobert.families.nsa.spec import sliding_branch
-from neobert.model.attention import note_kernel, recording
-from neobert.model.backends import Backend, BackendError, choose_backend, this_environment
+from neobert.model.attention import record_kernel, record_kernels
+from neobert.model.backends import BackendError, ChosenKernel, choose_backend, current_environment
 
 FAMILY, REFERENCE = "nsa", "nsa_reference"
 
@@ -29,13 +29,13 @@ class SparseKernels(NamedTuple):
         sliding: kernel of the sliding branch; empty for the reference, which computes all branches.
     """
 
-    sparse: Backend
+    sparse: ChosenKernel
     sliding: str = ""
 
 
 def choose_kernels(device_type: str, dtype: torch.dtype, spec: AttentionSpec) -> SparseKernels:
     """Choose the kernels for a device. Raises `ProjectError` ATT001 if they cannot run."""
-    environment = this_environment(device_type, dtype, spec.head_size, spec.features)
+    environment = current_environment(device_type, dtype, spec.head_size, spec.features)
     try:
         sparse = choose_backend(FAMILY, environment)
         if sparse.name == REFERENCE:
@@ -46,8 +46,8 @@ def choose_kernels(device_type: str, dtype: torch.dtype, spec: AttentionSpec) ->
         raise ProjectError("ATT001", error.message, error.hint, "model.type") from error
 
 
-def attend_with(kernels: SparseKernels, spec: AttentionSpec, cu_seqlens: Tensor, max_seqlen: int) -> Attend:
-    """Return the `attend` of every block within documents: q, k, v and gates to `Attended`."""
+def build_attend(kernels: SparseKernels, spec: AttentionSpec, cu_seqlens: Tensor, max_seqlen: int) -> Attend:
+    """Return the `attend` of every block within documents: q, k, v and gates to `AttentionResult`."""
     assert spec.selected is not None
     selected = spec.selected
     if kernels.sliding:
@@ -55,25 +55,25 @@ def attend_with(kernels: SparseKernels, spec: AttentionSpec, cu_seqlens: Tensor,
 
         by_operators = Operators(kernels.sliding, spec, cu_seqlens, max_seqlen)
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Attended:
+    def attend(q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> AttentionResult:
         if not kernels.sliding:
-            note_kernel(kernels.sparse.name)
+            record_kernel(kernels.sparse.name)
             return attend_by_reference(q, k, v, gates, cu_seqlens, max_seqlen, selected)
         ran = dict[int, str]()
-        with recording(ran):  # the sliding branch notes its own kernel
+        with record_kernels(ran):  # the sliding branch notes its own kernel
             found = by_operators(q, k, v, gates)
         others = [each for each in ran.values() if each != kernels.sliding]
-        note_kernel(", sliding branch by ".join([kernels.sparse.name, *others]))
+        record_kernel(", sliding branch by ".join([kernels.sparse.name, *others]))
         return found
 
     return attend
 
 
-def attend_in_rows(
+def build_row_attend(
     spec: AttentionSpec, rows: int, length: int, device: torch.device, dtype: torch.dtype
 ) -> Attend:
     """Return the `attend` over rows of one text each."""
     if torch.is_autocast_enabled(device.type):
         dtype = torch.get_autocast_dtype(device.type)
     bounds = torch.arange(rows + 1, device=device, dtype=torch.int32) * length
-    return attend_with(choose_kernels(device.type, dtype, spec), spec, bounds, length)
+    return build_attend(choose_kernels(device.type, dtype, spec), spec, bounds, length)

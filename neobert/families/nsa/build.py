@@ -16,13 +16,13 @@ from neobert.errors import ProjectError
 from neobert.export.weights import load_weights
 from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone, Head
-from neobert.families.nsa.attention import SparseKernels, attend_with, choose_kernels
+from neobert.families.nsa.attention import SparseKernels, build_attend, choose_kernels
 from neobert.families.nsa.by_token import attend_by_token
 from neobert.families.nsa.model import NativeSparseAttention, NSAConfig, NSAForCausalLM
-from neobert.families.nsa.reference import Attended
-from neobert.families.nsa.spec import attention_of, linear_layers, section_of, unsupported
+from neobert.families.nsa.reference import AttentionResult
+from neobert.families.nsa.spec import attention_spec, linear_layers, model_section, unsupported_keys
 from neobert.families.nsa.telemetry import attention_metrics
-from neobert.families.table import longest_row, shape_of
+from neobert.families.table import longest_row, model_shape
 from neobert.parallel import World
 
 log = logging.getLogger(__name__)
@@ -46,11 +46,11 @@ def build(
 
     Raises `ProjectError` for keys that this family does not support, and for kernels that cannot run.
     """
-    for key, problem, hint in unsupported(config):
+    for key, problem, hint in unsupported_keys(config):
         raise ProjectError("MOD005", f"model.type nsa: {problem}", hint, key)
-    section, shape = section_of(config), shape_of(config, vocab_size)
+    section, shape = model_section(config), model_shape(config, vocab_size)
     values: dict[str, Any] = {name: getattr(section, name) for name in NAMES}
-    ids = tokenizer.ids_of_roles()
+    ids = tokenizer.role_ids()
     values |= {name: ids[name] for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     model = NSAForCausalLM(
         NSAConfig(
@@ -63,19 +63,19 @@ def build(
     if config.trainer.gradient_checkpointing:
         model.model.recompute(config.trainer.gradient_checkpointing_every_n)
     kernels = choose_kernels(world.device.type, world.compute_dtype, shape.attention)
-    backbone = backbone_of(model, kernels)
+    backbone = backbone_from_model(model, kernels)
     log.info("model: nsa, attention: %s (%s)", backbone.attention, backbone.attention_reason)
     return backbone
 
 
-def backbone_of(model: NSAForCausalLM, kernels: SparseKernels) -> Backbone:
+def backbone_from_model(model: NSAForCausalLM, kernels: SparseKernels) -> Backbone:
     """Return the backbone of a model over packed rows."""
-    encoder, spec = model.model, spec_of_model(model)
+    encoder, spec = model.model, model_attention_spec(model)
     modules = [each for each in encoder.modules() if isinstance(each, NativeSparseAttention)]
     assert spec.selected is not None
 
     def hidden(inputs: Mapping[str, Any]) -> Tensor:
-        attend = attend_with(kernels, spec, inputs["cu_seqlens"], inputs["max_seqlen"])
+        attend = build_attend(kernels, spec, inputs["cu_seqlens"], inputs["max_seqlen"])
         states: Tensor = encoder(
             input_ids=inputs["input_ids"], position_ids=inputs["position_ids"], attend=attend
         ).last_hidden_state
@@ -84,7 +84,7 @@ def backbone_of(model: NSAForCausalLM, kernels: SparseKernels) -> Backbone:
     def plain(document: Tensor) -> Tensor:
         places = torch.arange(len(document), device=document.device)
         states: Tensor = encoder(
-            input_ids=document, position_ids=places, attend=partial(_by_token, spec=spec)
+            input_ids=document, position_ids=places, attend=partial(_attend_by_token, spec=spec)
         ).last_hidden_state
         return states
 
@@ -98,20 +98,22 @@ def backbone_of(model: NSAForCausalLM, kernels: SparseKernels) -> Backbone:
         attention_reason=kernels.sparse.reason,
         load=partial(load_weights, model),
         logged=partial(attention_metrics, modules, spec.selected),
-        matrix_layouts={f"{name}.weight": each.layout for name, each in linear_layers(_sizes(model)).items()},
+        matrix_layouts={
+            f"{name}.weight": each.layout for name, each in linear_layers(_model_section(model)).items()
+        },
     )
 
 
-def spec_of_model(model: NSAForCausalLM) -> AttentionSpec:
+def model_attention_spec(model: NSAForCausalLM) -> AttentionSpec:
     """Return the attention of a model's blocks."""
-    return attention_of(_sizes(model))
+    return attention_spec(_model_section(model))
 
 
-def _sizes(model: NSAForCausalLM) -> NsaModelConfig:
+def _model_section(model: NSAForCausalLM) -> NsaModelConfig:
     return cast("NsaModelConfig", model.config)  # of the same names
 
 
-def _by_token(q: Tensor, k: Tensor, v: Tensor, gates: Tensor, spec: AttentionSpec) -> Attended:
+def _attend_by_token(q: Tensor, k: Tensor, v: Tensor, gates: Tensor, spec: AttentionSpec) -> AttentionResult:
     assert spec.selected is not None
     context, _ = attend_by_token(q, k, v, gates, spec.selected)
-    return Attended(context, torch.empty(0), torch.empty(0))
+    return AttentionResult(context, torch.empty(0), torch.empty(0))

@@ -28,7 +28,7 @@ def attend_by_token(
     Returns the context [S, N, H], and the selected blocks of each token and head of keys.
     """
     queries, keys, values, shares = (each.double().cpu().numpy() for each in (q, k, v, gates))
-    key_means, value_means = (_means(each, spec.size) for each in (k, v))
+    key_means, value_means = (_block_means(each, spec.size) for each in (k, v))
     context, chosen = np.empty_like(queries), list[list[list[int]]]()
     per_group = q.shape[1] // k.shape[1]
     for t in range(len(queries)):
@@ -37,41 +37,41 @@ def attend_by_token(
             group = slice(head * per_group, (head + 1) * per_group)
             query, gate = queries[t, group], shares[t, group, :, None]
             complete = (t + 1) // spec.size
-            weights = _weights(query, key_means[:complete, head])
-            blocks = _chosen(weights.mean(0), t // spec.size, spec)
+            weights = _attention_weights(query, key_means[:complete, head])
+            blocks = _select_blocks(weights.mean(0), t // spec.size, spec)
             tokens = [u for b in blocks for u in range(b * spec.size, min((b + 1) * spec.size, t + 1))]
             near = slice(max(0, t - spec.window + 1), t + 1)
             context[t, group] = (
                 gate[:, 0] * (weights @ value_means[:complete, head])
-                + gate[:, 1] * (_weights(query, keys[tokens, head]) @ values[tokens, head])
-                + gate[:, 2] * (_weights(query, keys[near, head]) @ values[near, head])
+                + gate[:, 1] * (_attention_weights(query, keys[tokens, head]) @ values[tokens, head])
+                + gate[:, 2] * (_attention_weights(query, keys[near, head]) @ values[near, head])
             )
             chosen[t].append(blocks)
     return torch.from_numpy(context).to(q.device, q.dtype), chosen
 
 
-def weights_of_token(q: Tensor, k: Tensor, t: int, head: int, spec: SelectedBlocks) -> list[float]:
+def token_block_weights(q: Tensor, k: Tensor, t: int, head: int, spec: SelectedBlocks) -> list[float]:
     """Return the weights by which token t and a head of keys choose among the complete blocks."""
     per_group = q.shape[1] // k.shape[1]
     query = q[t, head * per_group : (head + 1) * per_group].detach().double().cpu().numpy()
-    weights = _weights(query, _means(k, spec.size)[: (t + 1) // spec.size, head])
+    weights = _attention_weights(query, _block_means(k, spec.size)[: (t + 1) // spec.size, head])
     return list(map(float, weights.mean(0)))
 
 
-def _means(x: Tensor, size: int) -> Array:
+def _block_means(x: Tensor, size: int) -> Array:
     """Return the means of the complete blocks of x [S, K, H], rounded as x is."""
     complete = x[: len(x) // size * size].float().unflatten(0, (-1, size)).mean(1)
     return np.asarray(complete.to(x.dtype).double().cpu())
 
 
-def _weights(query: Array, keys: Array) -> Array:
+def _attention_weights(query: Array, keys: Array) -> Array:
     """Return the attention of queries [G, H] to keys [J, H], [G, J]; without keys, [G, 0]."""
     scores = query @ keys.T * query.shape[-1] ** -0.5
     powers = np.exp(scores - scores.max(-1, keepdims=True, initial=-np.inf))
     return np.asarray(powers / powers.sum(-1, keepdims=True))
 
 
-def _chosen(weights: NDArray[Any], own: int, spec: SelectedBlocks) -> list[int]:
+def _select_blocks(weights: NDArray[Any], own: int, spec: SelectedBlocks) -> list[int]:
     """Return the blocks that a token in block `own` selects: forced blocks, then the largest weights."""
     forced = sorted({0, max(0, own - 1), own})
     free = sorted(range(1, own - 1), key=lambda block: (-weights[block], block))

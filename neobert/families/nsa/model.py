@@ -27,9 +27,9 @@ from transformers import (
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 
-from neobert.families.nsa.attention import attend_in_rows
+from neobert.families.nsa.attention import build_row_attend
 from neobert.families.nsa.reference import Attend
-from neobert.families.nsa.spec import GATES, INITIAL_STD, attention_of
+from neobert.families.nsa.spec import GATES, INITIAL_STD, attention_spec
 from neobert.model.attention import enter_layer
 from neobert.model.layers import RMSNorm
 
@@ -78,7 +78,7 @@ class Rotation(NamedTuple):
     sin: Tensor
 
 
-def rotation_by(positions: Tensor, head_dim: int, theta: float) -> Rotation:
+def compute_rotation(positions: Tensor, head_dim: int, theta: float) -> Rotation:
     """Return the rotation of heads by positions [T]."""
     half = head_dim // 2
     # always fp32: in bf16 positions above 256 are no longer distinct.
@@ -87,7 +87,7 @@ def rotation_by(positions: Tensor, head_dim: int, theta: float) -> Rotation:
     return Rotation(positions, angles.cos(), angles.sin())
 
 
-def rotated(x: Tensor, rotation: Rotation) -> Tensor:
+def rotate_halves(x: Tensor, rotation: Rotation) -> Tensor:
     """Rotate the halves of the channels of x [T, N, H] in fp32, and cast back."""
     _, cos, sin = rotation
     first, second = x.to(torch.float32).chunk(2, dim=-1)
@@ -124,7 +124,7 @@ class NativeSparseAttention(nn.Module):
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         gates = self.gates(x)
-        found = attend(rotated(q, rotation), rotated(k, rotation), v, gates)
+        found = attend(rotate_halves(q, rotation), rotate_halves(k, rotation), v, gates)
         self.last = LastCall(gates.detach(), found.blocks, rotation.positions)
         out: Tensor = self.o_proj(found.context.flatten(1))
         return out
@@ -220,23 +220,23 @@ class NSAModel(NSAPreTrainedModel):
         """
         if attend is not None:
             assert position_ids is not None
-            return BaseModelOutput(last_hidden_state=self._packed(input_ids, position_ids, attend))
+            return BaseModelOutput(last_hidden_state=self._forward_packed(input_ids, position_ids, attend))
         rows, length = input_ids.shape
         # A generated token after padding would be one of these, too.
         if attention_mask is not None and bool((attention_mask[:, 1:] > attention_mask[:, :-1]).any()):
             raise ValueError("padding before tokens: pad on the right, and continue one text at a time")
         positions = torch.arange(length, device=input_ids.device).repeat(rows)
         sizes = cast("NsaModelConfig", self.config)  # of the same names
-        attend = attend_in_rows(attention_of(sizes), rows, length, input_ids.device, self.dtype)
-        states = self._packed(input_ids.flatten(), positions, attend)
+        attend = build_row_attend(attention_spec(sizes), rows, length, input_ids.device, self.dtype)
+        states = self._forward_packed(input_ids.flatten(), positions, attend)
         return BaseModelOutput(last_hidden_state=states.unflatten(0, (rows, length)))
 
-    def _packed(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+    def _forward_packed(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         x = self.embeddings(input_ids)
         # In fp32 the residual stream would cost memory and time in every block.
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
-        rotation = rotation_by(positions, self.config.head_dim, self.config.rope_theta)
+        rotation = compute_rotation(positions, self.config.head_dim, self.config.rope_theta)
         for block in self.layers:
             x = block(x, rotation, attend)
         out: Tensor = self.norm(x)

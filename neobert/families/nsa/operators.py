@@ -16,7 +16,7 @@ from fla.ops.utils.pooling import mean_pooling
 from torch import Tensor
 
 from neobert.families.attention import AttentionSpec
-from neobert.families.nsa.reference import Attended, combine
+from neobert.families.nsa.reference import AttentionResult, combine
 from neobert.families.nsa.spec import sliding_branch
 from neobert.families.packed_attention import packed_attention
 
@@ -43,7 +43,7 @@ class Operators:
         # derives from this tensor: one for all blocks.
         self._bounds = torch.unique_consecutive(cu_seqlens)
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> Attended:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> AttentionResult:
         """Attend: q [T, N, H], k and v [T, K, H], gates [T, N, 3]."""
         sparse, bounds, scale = self._sparse, self._bounds, q.shape[-1] ** -0.5
         row = [each[None] for each in (q, k, v)]
@@ -65,4 +65,4 @@ class Operators:
         selected = ParallelNSAFunction.apply(*row, blocks, sparse.counts, sparse.size, scale, bounds)
         attend = packed_attention(self._sliding, bounds, self._max_seqlen, len(q), sliding_branch(self._spec))
         branches = (compressed[0], selected[0], attend(q, k, v))
-        return Attended(combine(branches, gates.unbind(-1)), blocks[0], lse[0])
+        return AttentionResult(combine(branches, gates.unbind(-1)), blocks[0], lse[0])

@@ -24,7 +24,7 @@ HIDDEN = -torch.inf
 """Score of a key that a query does not see: a finite one would show the first tokens the mean of all keys."""
 
 
-class Attended(NamedTuple):
+class AttentionResult(NamedTuple):
     """Result of the attention of one block of the model.
 
     Attributes:
@@ -39,8 +39,8 @@ class Attended(NamedTuple):
     lse: Tensor
 
 
-Attend = Callable[[Tensor, Tensor, Tensor, Tensor], Attended]
-"""Attention within documents: q [T, N, H], k and v [T, K, H], gates [T, N, 3] to `Attended`."""
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor], AttentionResult]
+"""Attention within documents: q [T, N, H], k and v [T, K, H], gates [T, N, 3] to `AttentionResult`."""
 
 
 def attend(
@@ -51,39 +51,41 @@ def attend(
     cu_seqlens: Tensor,
     max_seqlen: int,
     spec: SelectedBlocks,
-) -> Attended:
+) -> AttentionResult:
     """Attend within documents: q [T, N, H], k and v [T, K, H], gates [T, N, 3], in fp32."""
     lengths = segment_lengths(cu_seqlens, max_seqlen, len(q))
     with torch.autocast(q.device.type, enabled=False):
         parts = (each.split(lengths) for each in (q, k, v, gates))
         found = [*map(partial(attend_in_document, spec=spec), *parts)]
-    return Attended(*map(torch.cat, zip(*found, strict=True)))
+    return AttentionResult(*map(torch.cat, zip(*found, strict=True)))
 
 
-def attend_in_document(q: Tensor, k: Tensor, v: Tensor, gates: Tensor, spec: SelectedBlocks) -> Attended:
+def attend_in_document(
+    q: Tensor, k: Tensor, v: Tensor, gates: Tensor, spec: SelectedBlocks
+) -> AttentionResult:
     """Attend in one document: q [S, N, H], k and v [S, K, H], gates [S, N, 3]."""
     dtype, length = q.dtype, len(q)
     means = [block_means(each, spec.size).float() for each in (k, v)]
     grouped = q.float().unflatten(1, (k.shape[1], -1)) * q.shape[-1] ** -0.5
     k, v = k.float(), v.float()
-    place = torch.arange(length, device=q.device)
+    positions = torch.arange(length, device=q.device)
 
     to_blocks = torch.einsum("skgh,ckh->kgsc", grouped, means[0])
-    to_blocks = to_blocks.masked_fill(~complete_blocks(place, len(means[0]), spec.size), HIDDEN)
+    to_blocks = to_blocks.masked_fill(~complete_blocks(positions, len(means[0]), spec.size), HIDDEN)
     lse = to_blocks.logsumexp(-1)
     weights = to_blocks.softmax(-1).nan_to_num(0.0)  # the first tokens see no complete block
     compressed = torch.einsum("kgsc,ckh->skgh", weights, means[1])
     blocks = select_blocks(weights.detach().mean(1), spec)
 
     scores = torch.einsum("skgh,tkh->kgst", grouped, k)
-    is_past = place[:, None] >= place
-    is_near = is_past & (place[:, None] - place < spec.window)
-    selected = _attend_to(scores, (is_selected(blocks, length, spec.size) & is_past)[:, None], v)
-    sliding = _attend_to(scores, is_near, v)
+    is_past = positions[:, None] >= positions
+    is_near = is_past & (positions[:, None] - positions < spec.window)
+    selected = _masked_attention(scores, (is_selected(blocks, length, spec.size) & is_past)[:, None], v)
+    sliding = _masked_attention(scores, is_near, v)
     context = combine(
         (each.flatten(1, 2) for each in (compressed, selected, sliding)), gates.float().unbind(-1)
     )
-    return Attended(context.to(dtype), blocks.transpose(0, 1), lse.flatten(0, 1).t())
+    return AttentionResult(context.to(dtype), blocks.transpose(0, 1), lse.flatten(0, 1).t())
 
 
 def block_means(x: Tensor, size: int) -> Tensor:
@@ -91,9 +93,9 @@ def block_means(x: Tensor, size: int) -> Tensor:
     return torch.stack([part.float().mean(0) for part in x.split(size)]).to(x.dtype)
 
 
-def complete_blocks(place: Tensor, num_blocks: int, size: int) -> Tensor:
+def complete_blocks(positions: Tensor, num_blocks: int, size: int) -> Tensor:
     """Return which blocks end at or before each token, bool [S, C]: a mean contains all its tokens."""
-    return torch.arange(num_blocks, device=place.device) < ((place + 1) // size)[:, None]
+    return torch.arange(num_blocks, device=positions.device) < ((positions + 1) // size)[:, None]
 
 
 def select_blocks(weights: Tensor, spec: SelectedBlocks) -> Tensor:
@@ -111,7 +113,7 @@ def select_blocks(weights: Tensor, spec: SelectedBlocks) -> Tensor:
 
 
 def is_forced(block: Tensor, own: Tensor) -> Tensor:
-    """Return which blocks a token in the block `own` selects whatever their weights."""
+    """Return which blocks a token in the block `own` always selects, regardless of their weights."""
     return (block == 0) | (block == own) | (block == own - 1)
 
 
@@ -124,7 +126,7 @@ def is_selected(blocks: Tensor, length: int, size: int) -> Tensor:
     return per_block[..., :num_blocks].repeat_interleave(size, -1)[..., :length]
 
 
-def _attend_to(scores: Tensor, mask: Tensor, v: Tensor) -> Tensor:
+def _masked_attention(scores: Tensor, mask: Tensor, v: Tensor) -> Tensor:
     weights = scores.masked_fill(~mask, HIDDEN).softmax(-1)
     return torch.einsum("kgst,tkh->skgh", weights, v)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import NsaModelConfig, RunConfig
 from neobert.families.attention import AttentionSpec, SelectedBlocks, Window
-from neobert.families.family import Family, Unsupported
+from neobert.families.family import Family, UnsupportedKey
 from neobert.families.hf.architecture import CAUSAL, attention_layers
 from neobert.families.linear import Linear
-from neobert.families.shape import Kept, ModelShape, ParameterCount
+from neobert.families.shape import ModelShape, ParameterCount, StoredActivations
 from neobert.runfiles.run_dir import CONFIG
 from neobert.tasks.specs import spec_of, text_task
 
@@ -27,13 +27,13 @@ GATES = 3
 """Gates of a head: of the compressed, the selected and the sliding branch."""
 
 
-def section_of(config: RunConfig) -> NsaModelConfig:
+def model_section(config: RunConfig) -> NsaModelConfig:
     """Return the section `model` of a run with this model family; other families fail an assertion."""
     assert isinstance(config.model, NsaModelConfig), "config of another model family"
     return config.model
 
 
-def attention_of(model: NsaModelConfig) -> AttentionSpec:
+def attention_spec(model: NsaModelConfig) -> AttentionSpec:
     """Return the attention of every block."""
     return AttentionSpec(
         heads=model.num_heads,
@@ -60,7 +60,7 @@ def read_shape(model: NsaModelConfig, vocab_size: int, longest_row: int) -> Mode
         attention_width=model.num_heads * model.head_dim,
         feed_forward_width=model.intermediate_size,
         vocab_size=vocab_size,
-        attention=attention_of(model),
+        attention=attention_spec(model),
         positions="rotary",
         max_positions=model.max_position_embeddings or longest_row,
         rope_theta=model.rope_theta,
@@ -73,7 +73,7 @@ def read_shape(model: NsaModelConfig, vocab_size: int, longest_row: int) -> Mode
         ),
         decoder_products=vocab_size * hidden,
         initial_rms=INITIAL_STD,
-        kept={"eager": _kept(model)},
+        kept={"eager": _stored_activations(model)},
         has_fp32_stream=False,
     )
 
@@ -91,7 +91,7 @@ def linear_layers(model: NsaModelConfig) -> Mapping[str, Linear]:
     }
 
 
-def _kept(model: NsaModelConfig) -> Kept:
+def _stored_activations(model: NsaModelConfig) -> StoredActivations:
     """Return the activations that one block stores for the backward pass, with operators that keep no scores.
 
     Of width N * H: queries, the outputs of three branches, and their sum. Of width K * H: keys and values.
@@ -105,19 +105,19 @@ def _kept(model: NsaModelConfig) -> Kept:
         "a block keeps the inputs of its matrix products and norms, and the outputs of three branches; the "
         "reference on a CPU also keeps scores"
     )
-    return Kept(values, fp32_values, reason)
+    return StoredActivations(values, fp32_values, reason)
 
 
-def unsupported(config: RunConfig) -> Iterator[Unsupported]:
+def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
     """Yield the keys that this family does not support, or whose values its kernels do not take."""
-    yield from _unsupported_sizes(section_of(config))
+    yield from _unsupported_sizes(model_section(config))
     task, trainer = spec_of(config), config.trainer
     if task.auto_class != CAUSAL:
         problem, fitting = f"task {task.name} needs a head that this family lacks", text_task(is_causal=True)
-        yield Unsupported("task", problem, f"set task to {fitting.name}")
+        yield UnsupportedKey("task", problem, f"set task to {fitting.name}")
     if not config.datacollator.pack_sequences:
         key = "datacollator.pack_sequences"
-        yield Unsupported(key, "native sparse attention is for packed rows", f"set {key} to true")
+        yield UnsupportedKey(key, "native sparse attention is for packed rows", f"set {key} to true")
     for key, is_set in (
         ("trainer.torch_compile", trainer.torch_compile),
         ("trainer.cuda_graphs", trainer.cuda_graphs),
@@ -126,31 +126,31 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
             problem = (
                 "the selection of blocks reads the bounds of documents on the host: it cannot be a graph"
             )
-            yield Unsupported(key, problem, f"set {key} to false")
+            yield UnsupportedKey(key, problem, f"set {key} to false")
     if OPTIMIZERS[config.optimizer.name].clips_logits:
         problem = f"{config.optimizer.name} measures the attention logits of a NeoBERT"
-        yield Unsupported("optimizer.name", problem, "set optimizer.name to muon")
+        yield UnsupportedKey("optimizer.name", problem, "set optimizer.name to muon")
 
 
-def _unsupported_sizes(model: NsaModelConfig) -> Iterator[Unsupported]:
+def _unsupported_sizes(model: NsaModelConfig) -> Iterator[UnsupportedKey]:
     heads, kv_heads = model.num_heads, model.num_kv_heads
     group, rest = divmod(heads, kv_heads)
     if rest or group < LEAST_GROUP or not _is_power_of_two(group):
         least = f"a power of two of at least {LEAST_GROUP}"
         problem = f"num_heads {heads} is not num_kv_heads {kv_heads} times {least}"
-        yield Unsupported("model.num_heads", problem, f"set model.num_heads to {kv_heads * LEAST_GROUP}")
+        yield UnsupportedKey("model.num_heads", problem, f"set model.num_heads to {kv_heads * LEAST_GROUP}")
     if model.head_dim % 2 or model.head_dim > LARGEST_HEAD:
         problem = f"head_dim {model.head_dim} is not an even number up to {LARGEST_HEAD}"
-        yield Unsupported("model.head_dim", problem, "set model.head_dim to 64")
+        yield UnsupportedKey("model.head_dim", problem, "set model.head_dim to 64")
     counts, size = model.block_counts, model.block_size
     if counts < LEAST_BLOCKS or not _is_power_of_two(counts):
         # Three blocks are always selected; the kernels round other numbers up, silently.
         problem = f"block_counts {counts} is not a power of two of at least {LEAST_BLOCKS}"
         nearest = max(LEAST_BLOCKS, 1 << (counts.bit_length() - 1))
-        yield Unsupported("model.block_counts", problem, f"set model.block_counts to {nearest}")
+        yield UnsupportedKey("model.block_counts", problem, f"set model.block_counts to {nearest}")
     elif size < 2 * counts or not _is_power_of_two(size):
         problem = f"block_size {size} is not a power of two of at least 2 * block_counts ({2 * counts})"
-        yield Unsupported("model.block_size", problem, f"set model.block_size to {2 * counts}")
+        yield UnsupportedKey("model.block_size", problem, f"set model.block_size to {2 * counts}")
 
 
 def _is_power_of_two(number: int) -> bool:
@@ -178,7 +178,7 @@ NSA = Family(
     attention_hint="train another model",
     modules="this project's modules of native sparse attention",
     with_kernels=lambda section, _blocks: section,
-    unsupported=unsupported,
+    unsupported=unsupported_keys,
     trained_positions=trained_positions,
     model_class="fla.models.NSAForCausalLM",
 )

@@ -41,7 +41,7 @@ def attention_metrics(
         return {}
     gates = torch.stack([gate_statistics(each.gates) for each in last])
     counts = torch.stack([selection_counts(each, spec) for each in last]).sum(0)
-    gates, counts = world.add_up(gates) / world.size, world.add_up(counts)
+    gates, counts = world.all_reduce_sum(gates) / world.size, world.all_reduce_sum(counts)
     shares, saturated = gates[:, 3:6], gates[:, 6:]
     is_dead = (shares < DEAD_SHARE).any(1) | (saturated > DEAD_SATURATION).any(1)
     predicted, free, checksum, *tokens_by_blocks = counts.tolist()

@@ -11,7 +11,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _tile(tiles, num_tiles, H: tl.constexpr):
+def _load_tile(tiles, num_tiles, H: tl.constexpr):
     pid = tl.program_id(0)
     # Heads of one tile have neighbouring numbers, so that they run together and share lines of the cache:
     # a row of the fused product holds all heads.
@@ -23,7 +23,7 @@ def _tile(tiles, num_tiles, H: tl.constexpr):
 
 
 @triton.jit
-def _rows(base, start, total, stride: tl.constexpr, BLOCK: tl.constexpr, E: tl.constexpr):
+def _load_rows(base, start, total, stride: tl.constexpr, BLOCK: tl.constexpr, E: tl.constexpr):
     """Load BLOCK rows from row `start` on.
 
     Rows after the end of the buffer are zeros; rows after the end of the segment are not masked.
@@ -52,13 +52,13 @@ def attention_forward(
     H: tl.constexpr, E: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Compute attention output and log-sum-exps for one tile of queries."""
-    head, first, begin, end = _tile(tiles, num_tiles, H)
+    head, first, begin, end = _load_tile(tiles, num_tiles, H)
     if first >= end:
         return
     stride: tl.constexpr = 3 * H * E
     base = qkv + head * 3 * E
     rows = first + tl.arange(0, BLOCK_Q)
-    q = _rows(base, first, total, stride, BLOCK_Q, E)
+    q = _load_rows(base, first, total, stride, BLOCK_Q, E)
     # Online softmax: the largest score so far, the sum of exponentials and the weighted values, rescaled
     # when a larger score comes. Base 2, because exp2 is one instruction and the factor is part of the scale.
     peak = tl.full((BLOCK_Q,), float("-inf"), tl.float32)
@@ -66,8 +66,8 @@ def attention_forward(
     acc = tl.zeros((BLOCK_Q, E), tl.float32)
     # Only the keys of the tile's own segment are read: packing adds no work across documents.
     for start in tl.range(begin, end, BLOCK_K, num_stages=STAGES):
-        k = _rows(base + E, start, total, stride, BLOCK_K, E)
-        v = _rows(base + 2 * E, start, total, stride, BLOCK_K, E)
+        k = _load_rows(base + E, start, total, stride, BLOCK_K, E)
+        v = _load_rows(base + 2 * E, start, total, stride, BLOCK_K, E)
         scores = tl.dot(q, tl.trans(k))
         # The last block of keys may reach into the next segment. Without this line it would leak.
         scores = tl.where((start + tl.arange(0, BLOCK_K) < end)[None, :], scores, float("-inf"))
@@ -97,16 +97,16 @@ def attention_backward_queries(
 
     Also writes (lse, delta = sum(out * grad_out)) per row for `attention_backward_keys`.
     """
-    head, first, begin, end = _tile(tiles, num_tiles, H)
+    head, first, begin, end = _load_tile(tiles, num_tiles, H)
     if first >= end:
         return
     stride: tl.constexpr = 3 * H * E
     base = qkv + head * 3 * E
     rows = first + tl.arange(0, BLOCK_Q)
     inside = rows < end
-    q = _rows(base, first, total, stride, BLOCK_Q, E)
-    do = _rows(grad_out + head * E, first, total, H * E, BLOCK_Q, E)
-    o = _rows(out + head * E, first, total, H * E, BLOCK_Q, E)
+    q = _load_rows(base, first, total, stride, BLOCK_Q, E)
+    do = _load_rows(grad_out + head * E, first, total, H * E, BLOCK_Q, E)
+    o = _load_rows(out + head * E, first, total, H * E, BLOCK_Q, E)
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
     row_lse = tl.load(lse + head * total + rows, mask=inside, other=0.0)
     # The keys' program needs both by row: next to each other they are one load there.
@@ -114,8 +114,8 @@ def attention_backward_queries(
     tl.store(pair, tl.join(row_lse, delta), mask=inside[:, None])
     dq = tl.zeros((BLOCK_Q, E), tl.float32)
     for start in tl.range(begin, end, BLOCK_K, num_stages=STAGES):
-        k = _rows(base + E, start, total, stride, BLOCK_K, E)
-        v = _rows(base + 2 * E, start, total, stride, BLOCK_K, E)
+        k = _load_rows(base + E, start, total, stride, BLOCK_K, E)
+        v = _load_rows(base + 2 * E, start, total, stride, BLOCK_K, E)
         scores = tl.dot(q, tl.trans(k))
         dp = tl.dot(do, tl.trans(v))
         p = tl.exp2(scores * scale_log2 - row_lse[:, None])
@@ -149,7 +149,7 @@ def attention_backward_keys(
     for blocks of [BLOCK_Q, E].
     Queries after the end of the segment get an infinite log-sum-exp, so that their weights are zero.
     """
-    head, first, begin, end = _tile(tiles, num_tiles, H)
+    head, first, begin, end = _load_tile(tiles, num_tiles, H)
     if first >= end:
         return
     stride: tl.constexpr = 3 * H * E
@@ -158,8 +158,8 @@ def attention_backward_keys(
     # sums have a fixed order. The price is that scores are computed once more.
     cols = first + tl.arange(0, BLOCK_K)
     inside = cols < end
-    k = _rows(base + E, first, total, stride, BLOCK_K, E)
-    v = _rows(base + 2 * E, first, total, stride, BLOCK_K, E)
+    k = _load_rows(base + E, first, total, stride, BLOCK_K, E)
+    v = _load_rows(base + 2 * E, first, total, stride, BLOCK_K, E)
     dk = tl.zeros((BLOCK_K, E), tl.float32)
     dv = tl.zeros((BLOCK_K, E), tl.float32)
     for start in tl.range(begin, end, BLOCK_Q, num_stages=STAGES):
@@ -167,10 +167,10 @@ def attention_backward_keys(
             q = queries.load([start, head * 3 * E])
             do = grads.load([start, head * E])
         else:
-            q = _rows(queries + head * 3 * E, start, total, stride, BLOCK_Q, E)
-            do = _rows(grads + head * E, start, total, H * E, BLOCK_Q, E)
+            q = _load_rows(queries + head * 3 * E, start, total, stride, BLOCK_Q, E)
+            do = _load_rows(grads + head * E, start, total, H * E, BLOCK_Q, E)
         # One load of both columns: a load of either would be repeated by every thread that needs it.
-        row_lse, delta = tl.split(_rows(stats + head * total * 2, start, total, 2, BLOCK_Q, 2))
+        row_lse, delta = tl.split(_load_rows(stats + head * total * 2, start, total, 2, BLOCK_Q, 2))
         # Rows of the next segment: exp2(score - inf) is 0, so they give these keys nothing.
         row_lse = tl.where(start + tl.arange(0, BLOCK_Q) < end, row_lse, float("inf"))
         scores = tl.dot(k, tl.trans(q))

@@ -8,7 +8,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _logits(at, bias, cols, inside, softcap, HAS_BIAS: tl.constexpr, HAS_SOFTCAP: tl.constexpr):
+def _load_logits(at, bias, cols, inside, softcap, HAS_BIAS: tl.constexpr, HAS_SOFTCAP: tl.constexpr):
     """Load logits in float32, with bias and soft cap; -inf outside, which counts as 0 in the sums."""
     value = tl.load(at + cols, mask=inside, other=0.0).to(tl.float32)
     if HAS_BIAS:
@@ -19,14 +19,14 @@ def _logits(at, bias, cols, inside, softcap, HAS_BIAS: tl.constexpr, HAS_SOFTCAP
 
 
 @triton.jit
-def _add_block(peak, mass, value):
-    """Return the largest logit and the sum of exp(logit - largest), with one more block of logits."""
+def _update_max_and_sum(peak, mass, value):
+    """Update the largest logit and the sum of exp(logit - largest) with one block of logits."""
     larger = tl.maximum(peak, tl.max(value, 0))
     return larger, mass * tl.exp(peak - larger) + tl.sum(tl.exp(value - larger), 0)
 
 
 @triton.jit
-def _gradient(value, is_label, peak, scale, softcap, HAS_SOFTCAP: tl.constexpr):
+def _logit_gradient(value, is_label, peak, scale, softcap, HAS_SOFTCAP: tl.constexpr):
     # exp(value - peak) / mass, not exp(value - logsumexp): the rounding error of a large logsumexp would be
     # in the exponent.
     grad = scale * tl.exp(value - peak) - tl.where(is_label, 1.0, 0.0)
@@ -59,15 +59,15 @@ def cross_entropy_in_place(
             tl.store(at + start + cols, tl.zeros((BLOCK,), logits.dtype.element_ty), mask=start + cols < V)
         return
     # Read before this program overwrites it. A label outside the vocabulary gives a loss of inf.
-    chosen = _logits(at, bias, label, label < V, softcap, HAS_BIAS, HAS_SOFTCAP)
+    chosen = _load_logits(at, bias, label, label < V, softcap, HAS_BIAS, HAS_SOFTCAP)
     peak, mass = float("-inf"), 0.0
     # Whole blocks have a mask without columns: next to one of an odd V, loads would be of single values.
     for start in range(0, LAST, BLOCK):
-        value = _logits(at, bias, start + cols, cols < BLOCK, softcap, HAS_BIAS, HAS_SOFTCAP)
-        peak, mass = _add_block(peak, mass, value)
+        value = _load_logits(at, bias, start + cols, cols < BLOCK, softcap, HAS_BIAS, HAS_SOFTCAP)
+        peak, mass = _update_max_and_sum(peak, mass, value)
     # The last block stays in registers until its gradient is known: a row of one block is read once.
-    value = _logits(at, bias, LAST + cols, LAST + cols < V, softcap, HAS_BIAS, HAS_SOFTCAP)
-    peak, mass = _add_block(peak, mass, value)
+    value = _load_logits(at, bias, LAST + cols, LAST + cols < V, softcap, HAS_BIAS, HAS_SOFTCAP)
+    peak, mass = _update_max_and_sum(peak, mass, value)
     normalizer = peak + tl.log(mass)
     scale = 1.0 / mass
     if HAS_Z_LOSS:
@@ -75,11 +75,11 @@ def cross_entropy_in_place(
         scale *= 1.0 + 2.0 * z_loss * normalizer
     else:
         tl.store(loss + row, normalizer - chosen)
-    grad = _gradient(value, LAST + cols == label, peak, scale, softcap, HAS_SOFTCAP)
+    grad = _logit_gradient(value, LAST + cols == label, peak, scale, softcap, HAS_SOFTCAP)
     tl.store(at + LAST + cols, grad.to(logits.dtype.element_ty), mask=LAST + cols < V)
     # Last read, first read again: those blocks are still in the L2 cache.
     for done in range(BLOCK, LAST + BLOCK, BLOCK):
         here = LAST - done + cols
-        value = _logits(at, bias, here, cols < BLOCK, softcap, HAS_BIAS, HAS_SOFTCAP)
-        grad = _gradient(value, here == label, peak, scale, softcap, HAS_SOFTCAP)
+        value = _load_logits(at, bias, here, cols < BLOCK, softcap, HAS_BIAS, HAS_SOFTCAP)
+        grad = _logit_gradient(value, here == label, peak, scale, softcap, HAS_SOFTCAP)
         tl.store(at + here, grad.to(logits.dtype.element_ty))

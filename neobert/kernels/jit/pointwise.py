@@ -5,7 +5,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _angles(rotary, rows, inside, E: tl.constexpr):
+def _load_angles(rotary, rows, inside, E: tl.constexpr):
     """Load cosines and sines of rows [ROWS, 1], each [ROWS, 1, E // 2]; queries and keys have the same."""
     half = tl.arange(0, E // 2)[None, :]
     at = rotary + rows * (3 * E) + 2 * half
@@ -25,7 +25,7 @@ def rotate_heads(
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = (rows < total)[:, None]
     wide = rows.to(tl.int64)[:, None]
-    cos, sin = _angles(rotary, wide, inside, E)
+    cos, sin = _load_angles(rotary, wide, inside, E)
     sin *= SIGN
     head = tl.program_id(1)
     # Queries and keys of a head are neighbours in a row and turn by the same angles: one pass for both.
@@ -49,7 +49,7 @@ def finish_attention_gradient(
     head = tl.program_id(1)
     inside = (rows < total)[:, None]
     wide = rows.to(tl.int64)[:, None]
-    cos, sin = _angles(rotary, wide, inside, E)
+    cos, sin = _load_angles(rotary, wide, inside, E)
     scale = tl.load(rstd + rows, mask=rows < total, other=0.0)
     at = (
         wide[:, :, None] * (3 * H * E)

@@ -9,7 +9,7 @@ import triton.language as tl
 
 
 @triton.jit
-def _halves(x, M: tl.constexpr, N: tl.constexpr):
+def _split_halves(x, M: tl.constexpr, N: tl.constexpr):
     """Return the left and the right half of x [M, N]."""
     return tl.split(tl.permute(tl.reshape(x, (M, 2, N // 2)), (0, 2, 1)))
 
@@ -40,9 +40,9 @@ def rotated_heads(
         acc = tl.zeros((M, 4 * E), tl.float32)
         for k in tl.range(0, D, K, num_stages=STAGES):
             acc = tl.dot(x.load([row, k]), tl.trans(weight.load([col, k])), acc)
-        left, right = _halves(acc, M, 4 * E)
-        first, second = _halves(left, M, 2 * E)
-        third, fourth = _halves(right, M, 2 * E)
+        left, right = _split_halves(acc, M, 4 * E)
+        first, second = _split_halves(left, M, 2 * E)
+        third, fourth = _split_halves(right, M, 2 * E)
         # Zero times the product gives the angles its layout: otherwise all of it would be moved to theirs.
         table = tl.fma(first, 0.0, angles.load([row, 0]))
         cos, sin = tl.split(tl.reshape(table, (M, E // 2, 2)))
@@ -68,7 +68,7 @@ def gate(
         # One product for both: the rows of gate and of up are two layers of one block of the weight.
         both = tl.reshape(weight.load([0, col, k]), (2 * N, K))
         acc = tl.dot(x.load([row, k]), tl.trans(both), acc)
-    opened, factor = _halves(acc, M, 2 * N)
+    opened, factor = _split_halves(acc, M, 2 * N)
     low_gate, low_up = opened.to(gate.dtype), factor.to(up.dtype)
     gate.store([row, col], low_gate)
     up.store([row, col], low_up)
@@ -105,9 +105,9 @@ def gate_gradient(
         for k in tl.range(0, D, K, num_stages=STAGES):
             acc = tl.dot(grad.load([row, k]), weight.load([k, col]), acc)
         # In quarters: gate, up and their gradients of the whole block would not fit the registers.
-        left, right = _halves(acc, M, N)
-        first, second = _halves(left, M, N // 2)
-        third, fourth = _halves(right, M, N // 2)
+        left, right = _split_halves(acc, M, N)
+        first, second = _split_halves(left, M, N // 2)
+        third, fourth = _split_halves(right, M, N // 2)
         _store_gradients(first, gate, up, grad_gate, grad_up, row, col)
         _store_gradients(second, gate, up, grad_gate, grad_up, row, col + N // 4)
         _store_gradients(third, gate, up, grad_gate, grad_up, row, col + N // 2)

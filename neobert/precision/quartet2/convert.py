@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neobert.precision.like_linear import LikeLinear
+from neobert.precision.like_linear import LinearReplacement
 from neobert.precision.quartet2.section import Quartet2Config
 
 
-class QuartetLinear(LikeLinear):
+class QuartetLinear(LinearReplacement):
     """A linear layer whose products Quartet-II computes, from bf16 weights and values.
 
     Attributes:
@@ -48,6 +48,6 @@ def converted(section: Quartet2Config, layer: nn.Linear, seed: int) -> nn.Module
             dtype=torch.bfloat16,
         )
     del kernel.weight  # from its parameters: `product` sets a copy of the trained one
-    made = QuartetLinear.sharing(layer)
+    made = QuartetLinear.with_parameters_of(layer)
     made.kernel = (kernel,)
     return made

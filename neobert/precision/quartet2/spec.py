@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.precision.library import CONSUMER_BLACKWELL, Library, LowRecipe
+from neobert.precision.library import CONSUMER_BLACKWELL, Library, LowPrecisionRecipe
 from neobert.precision.quartet2.section import Quartet2Config
 
 QUARTET2 = Library(
@@ -10,7 +10,7 @@ QUARTET2 = Library(
     about="Low-precision matrix products by Quartet-II.",
     section=Quartet2Config,
     recipes={
-        "quartet_ii": LowRecipe(CONSUMER_BLACKWELL, 128, rate=8.0),
+        "quartet_ii": LowPrecisionRecipe(CONSUMER_BLACKWELL, 128, rate=8.0),
     },
     package="quartet2",
     install="pip install --no-build-isolation 'git+https://github.com/IST-DASLab/qutlass.git' "

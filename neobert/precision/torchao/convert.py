@@ -19,10 +19,10 @@ def converted(section: TorchaoConfig, layer: nn.Linear, seed: int) -> nn.Module:
     if recipe == "nvfp4":
         from neobert.precision.torchao.nvfp4 import NVFP4Linear
 
-        return NVFP4Linear.of(layer, seed)
+        return NVFP4Linear.from_linear(layer, seed)
     from neobert.precision.torchao.mxfp8 import MXFP8Linear
 
-    return MXFP8Linear.of(
+    return MXFP8Linear.from_linear(
         layer,
         is_emulated=TORCHAO.recipes[recipe].is_emulated,
         has_bf16_weight_gradient=recipe.endswith("_wgrad_with_hp"),

@@ -12,10 +12,10 @@ from torchao.prototype.moe_training.mxfp8_linear import _to_mxfp8_then_scaled_mm
 from torchao.prototype.mx_formats import ScaleCalculationMode
 from torchao.quantization.quantize_.common import KernelPreference
 
-from neobert.precision.like_linear import LikeLinear
+from neobert.precision.like_linear import LinearReplacement
 
 
-class MXFP8Linear(LikeLinear):
+class MXFP8Linear(LinearReplacement):
     """A linear layer whose products are in mxfp8, with one scale per 32 values.
 
     Attributes:
@@ -27,9 +27,11 @@ class MXFP8Linear(LikeLinear):
     has_bf16_weight_gradient = False
 
     @classmethod
-    def of(cls, layer: nn.Linear, *, is_emulated: bool, has_bf16_weight_gradient: bool) -> MXFP8Linear:
+    def from_linear(
+        cls, layer: nn.Linear, *, is_emulated: bool, has_bf16_weight_gradient: bool
+    ) -> MXFP8Linear:
         """Return a layer with the parameters of `layer`."""
-        made = cls.sharing(layer)
+        made = cls.with_parameters_of(layer)
         made.is_emulated, made.has_bf16_weight_gradient = is_emulated, has_bf16_weight_gradient
         return made
 

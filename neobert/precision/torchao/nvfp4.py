@@ -11,21 +11,21 @@ import torch
 from torch import Tensor, nn
 from torchao.prototype.moe_training.nvfp4_training.nvfp4_linear import nvfp4_linear
 
-from neobert.precision.like_linear import LikeLinear
+from neobert.precision.like_linear import LinearReplacement
 
 SIGNS = 16
 """Length of the sign vector of the random Hadamard transform."""
 
 
-class NVFP4Linear(LikeLinear):
+class NVFP4Linear(LinearReplacement):
     """A linear layer whose three products are in nvfp4, with one scale per 16 values."""
 
     signs: tuple[int, ...]
 
     @classmethod
-    def of(cls, layer: nn.Linear, seed: int) -> NVFP4Linear:
+    def from_linear(cls, layer: nn.Linear, seed: int) -> NVFP4Linear:
         """Return a layer with the parameters of `layer`; `seed` decides its signs and its rounding."""
-        made = cls.sharing(layer)
+        made = cls.with_parameters_of(layer)
         made.signs = tuple(1 if seed >> bit & 1 else -1 for bit in range(SIGNS))
         rounding = torch.tensor([seed % 2**63], dtype=torch.int64, device=layer.weight.device)
         made.register_buffer("rounding_seed", rounding, persistent=False)

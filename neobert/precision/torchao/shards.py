@@ -2,7 +2,7 @@
 
 FSDP2 calls a hook of a parameter's local shard for the tensor to send. The hook of torchao's tensor class
 returns a copy in fp8. Weights take that class right before they are sharded, and whatever stores or updates
-them reads the tensor within (`neobert.parallel.sharding.own_part`): neither checkpoints nor optimizers see
+them reads the tensor within (`neobert.parallel.sharding.local_shard`): neither checkpoints nor optimizers see
 the class.
 """
 
@@ -17,7 +17,7 @@ from neobert.precision.torchao.section import TorchaoConfig
 
 
 def before_sharding(section: TorchaoConfig, objective: nn.Module) -> None:  # noqa: ARG001
-    """Let ranks send the weights of converted layers in fp8."""
+    """Wrap the weights of converted layers so that FSDP2 gathers them in fp8."""
     for module in objective.modules():
         if isinstance(module, Float8Linear):
             weight, dtype = module.weight, module.config.cast_config_weight.target_dtype

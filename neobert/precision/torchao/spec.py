@@ -5,7 +5,7 @@ Requirements of the hardware are those of torchao 0.18 and of `torch._scaled_mm`
 
 from __future__ import annotations
 
-from neobert.precision.library import ADA, DATA_CENTER_BLACKWELL, EVERY, HOPPER, Library, LowRecipe
+from neobert.precision.library import ADA, DATA_CENTER_BLACKWELL, EVERY, HOPPER, Library, LowPrecisionRecipe
 from neobert.precision.recipe import BF16
 from neobert.precision.torchao.section import TorchaoConfig
 
@@ -18,13 +18,13 @@ TORCHAO = Library(
     about="Low-precision matrix products by torchao.",
     section=TorchaoConfig,
     recipes={
-        "float8_rowwise": LowRecipe(HOPPER, 16, FLOAT8, was_run=True),
-        "float8_tensorwise": LowRecipe(ADA, 16, FLOAT8, reads=SHARDED, was_run=True),
-        "float8_rowwise_with_gw_hp": LowRecipe(HOPPER, 16, FLOAT8),
-        "mxfp8_rceil": LowRecipe(DATA_CENTER_BLACKWELL, 32, FLOAT8),
-        "mxfp8_rceil_wgrad_with_hp": LowRecipe(DATA_CENTER_BLACKWELL, 32, FLOAT8),
-        "mxfp8_emulated": LowRecipe(EVERY, 32, frozenset({BF16.dtype}), was_run=True),
-        "nvfp4": LowRecipe(DATA_CENTER_BLACKWELL, 128, rate=4.0),
+        "float8_rowwise": LowPrecisionRecipe(HOPPER, 16, FLOAT8, was_run=True),
+        "float8_tensorwise": LowPrecisionRecipe(ADA, 16, FLOAT8, reads=SHARDED, was_run=True),
+        "float8_rowwise_with_gw_hp": LowPrecisionRecipe(HOPPER, 16, FLOAT8),
+        "mxfp8_rceil": LowPrecisionRecipe(DATA_CENTER_BLACKWELL, 32, FLOAT8),
+        "mxfp8_rceil_wgrad_with_hp": LowPrecisionRecipe(DATA_CENTER_BLACKWELL, 32, FLOAT8),
+        "mxfp8_emulated": LowPrecisionRecipe(EVERY, 32, frozenset({BF16.dtype}), was_run=True),
+        "nvfp4": LowPrecisionRecipe(DATA_CENTER_BLACKWELL, 128, rate=4.0),
     },
     package="torchao",
     install="pip install 'torchao>=0.18'",

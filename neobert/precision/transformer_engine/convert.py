@@ -32,7 +32,7 @@ def converted(section: TransformerEngineConfig, layer: nn.Linear, seed: int) -> 
     made.weight = layer.weight
     if layer.bias is not None:
         made.bias = layer.bias
-    made.recipe = recipe_of(section)
+    made.recipe = build_recipe(section)
     trained: nn.Module = made.train(layer.training)
     return trained
 
@@ -61,7 +61,7 @@ def linear_class() -> type[Any]:
     return Linear
 
 
-def recipe_of(section: TransformerEngineConfig) -> Any:
+def build_recipe(section: TransformerEngineConfig) -> Any:
     """Return Transformer Engine's recipe of a section."""
     from transformer_engine.common import recipe
 

@@ -5,7 +5,7 @@ Requirements of the hardware are those of Transformer Engine 2.20, which has non
 
 from __future__ import annotations
 
-from neobert.precision.library import ADA, BLACKWELL, HOPPER, Library, LowRecipe
+from neobert.precision.library import ADA, BLACKWELL, HOPPER, Library, LowPrecisionRecipe
 from neobert.precision.transformer_engine.section import TransformerEngineConfig
 
 FORMAT = frozenset({"fp8_format"})
@@ -16,10 +16,12 @@ TRANSFORMER_ENGINE = Library(
     about="Low-precision matrix products by Transformer Engine.",
     section=TransformerEngineConfig,
     recipes={
-        "fp8_current": LowRecipe(ADA, 16, reads=FORMAT),
-        "fp8_block": LowRecipe(HOPPER, 16, reads=FORMAT, min_cuda=(12, 9)),
-        "mxfp8": LowRecipe(((10, 0), (12, 0)), 32, reads=FORMAT),
-        "nvfp4": LowRecipe(BLACKWELL, 64, reads=NVFP4, rate=8.0),  # capability 12.0; 4 times on a B200
+        "fp8_current": LowPrecisionRecipe(ADA, 16, reads=FORMAT),
+        "fp8_block": LowPrecisionRecipe(HOPPER, 16, reads=FORMAT, min_cuda=(12, 9)),
+        "mxfp8": LowPrecisionRecipe(((10, 0), (12, 0)), 32, reads=FORMAT),
+        "nvfp4": LowPrecisionRecipe(
+            BLACKWELL, 64, reads=NVFP4, rate=8.0
+        ),  # capability 12.0; 4 times on a B200
     },
     package="transformer-engine",
     install="pip install --no-build-isolation 'transformer-engine[pytorch]>=2.20'",

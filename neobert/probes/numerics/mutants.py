@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.model import NeoBERT
 from neobert.objectives import TokenObjective
 from neobert.probes.numerics.faulty_attention import (
@@ -216,7 +216,7 @@ class LeakyPath(Path):
 
 def _as_exported_model(path: Path) -> Path:
     """Return the path without the trainer's kernels, as a user who loads the exported model runs it."""
-    return replace(path, objective=TokenObjective(backbone_of(path.model), targets_only=True))
+    return replace(path, objective=TokenObjective(backbone_from_model(path.model), targets_only=True))
 
 
 def _no_patch() -> AbstractContextManager[None]:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from neobert.config.schema import RunConfig
-from neobert.kernels.parallel_compilation import compiling_only
-from neobert.model.attention import summarize
+from neobert.kernels.parallel_compilation import compile_without_running
+from neobert.model.attention import summarize_kernels
 from neobert.objectives import StepKernels
 from neobert.probes.numerics.isolation import (
     choose_victims,
@@ -138,12 +138,12 @@ def measure_variant(
         path = build_variant_path(setting, variant.kernels, is_compiled=variant.is_compiled)
     labels = batch.labels(batch.positions_outside(None))
     if path.kernels.replace_blocks and not path.is_compiled:
-        with watch.phase("kernels"), compiling_only():
+        with watch.phase("kernels"), compile_without_running():
             path.gradients(batch, labels)
     with watch.phase("first step"):  # in which graphs are compiled
         path.gradients(batch, labels)
     yield {
-        "dispatched": summarize(path.objective.attention_ran) or "",
+        "dispatched": summarize_kernels(path.objective.attention_ran) or "",
         "declared": declared_direction(path),
     }
     with watch.phase("reference"):

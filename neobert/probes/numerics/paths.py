@@ -19,8 +19,8 @@ from torch import Tensor
 from neobert.config import replace
 from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
-from neobert.families.neobert.build import backbone_of
-from neobert.families.neobert.spec import section_of, with_positions
+from neobert.families.neobert.build import backbone_from_model
+from neobert.families.neobert.spec import model_section, with_positions
 from neobert.families.table import longest_row
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import StepKernels, TokenObjective, token_objective_for
@@ -121,7 +121,7 @@ def build_path(
 ) -> Path:
     """Build a path with weights that expose leaks, or with the initial weights of training."""
     torch.manual_seed(config.seed)
-    section = with_positions(section_of(config), longest_row(config))
+    section = with_positions(model_section(config), longest_row(config))
     shape = build_model_config(section, vocab_size, PAD_ID, kernels.model_attention, kernels.modules)
     with device:  # drawing 60 million weights on one core of the host takes seconds
         model = NeoBERTLMHead(shape)
@@ -130,7 +130,7 @@ def build_path(
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
     variant = replace(config, "trainer.torch_compile", is_compiled)
-    backbone = backbone_of(model.to(device), kernels)
+    backbone = backbone_from_model(model.to(device), kernels)
     rates, targets_only = masking_rates(config.datacollator), config.trainer.masked_logits_only_loss
     objective = token_objective_for(variant, backbone, device.type, rates, targets_only=targets_only)
     compile_objective(variant, objective)

@@ -24,7 +24,7 @@ from neobert.probes.numerics.paths import Path, largest_magnitude
 Table = tuple[Tensor, Tensor]
 """Positions [T], and their interleaved (cosine, sine) pairs [T, E]."""
 
-MAKERS: tuple[Target, Target] = ((encoder, "rotation_at"), (packed_encoder, "rotary_table"))
+MAKERS: tuple[Target, Target] = ((encoder, "compute_rotation"), (packed_encoder, "rotary_table"))
 """Functions that compute rotary tables: of the model's eager code, and of the replaced blocks."""
 
 

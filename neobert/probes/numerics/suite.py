@@ -36,7 +36,7 @@ from neobert.kernel_table import (
 from neobert.objectives import StepKernels, resolve_step_kernels
 from neobert.objectives.step_kernels import block_attention_error, set_torch_kernels
 from neobert.plan.vocabulary import vocabulary_rows
-from neobert.precision.table import recipe_of
+from neobert.precision.table import run_recipe
 from neobert.probes.numerics.leak_batch import batch_shape_for, build_leak_batch, lengths_for
 from neobert.probes.numerics.path_checks import PathVariant, ProbeSetting, build_variant_path, probe_path
 from neobert.probes.numerics.paths import finite_or_infinity, probe_config
@@ -96,7 +96,7 @@ def make_setting(config: RunConfig, device: torch.device) -> ProbeSetting:
     shape = batch_shape_for(config, lengths, longest_row(config))
     small = probe_config(config, shape.rows)
     vocab_size = vocabulary_rows(config)
-    dtype = getattr(torch, recipe_of(config).dtype)
+    dtype = getattr(torch, run_recipe(config).dtype)
     return ProbeSetting(
         small, vocab_size, device, dtype, build_leak_batch(small, vocab_size, lengths, device)
     )

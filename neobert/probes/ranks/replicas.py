@@ -19,7 +19,7 @@ from torch.nn.utils import get_total_norm
 
 from neobert.config.schema import ModelConfig, RunConfig
 from neobert.export.weights import load_weights
-from neobert.families.neobert.build import backbone_of
+from neobert.families.neobert.build import backbone_from_model
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import TokenObjective
 from neobert.parallel import World, full_tensor
@@ -42,7 +42,7 @@ def check_replicas(config: RunConfig, world: World, saved: Path) -> dict[str, An
     model = small_model(section)
     single = step_on_one_rank(deepcopy(model), world)
     digests = {"start": weights_digest(model)}
-    module = world.prepare(TokenObjective(backbone_of(model), targets_only=True))
+    module = world.prepare(TokenObjective(backbone_from_model(model), targets_only=True))
     digests["after preparation"] = weights_digest(model)
     optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
     loss, grad_norm = step_on_all_ranks(module, world)
@@ -128,16 +128,16 @@ def step_on_all_ranks(module: nn.Module, world: World) -> tuple[float, float]:
     (num_targets,) = world.sum_over_ranks([sum(batch["num_targets"] for batch in own)])
     total = torch.zeros((), dtype=torch.float64, device=world.device)
     for index, batch in enumerate(own):
-        with world.holding_gradients(module, is_last=index == len(own) - 1):
+        with world.gradient_sync(module, is_last=index == len(own) - 1):
             loss_sum = module(**batch)
             (loss_sum * world.dp_size / num_targets).backward()
         total += loss_sum.detach()
-    return float(world.add_up(total)) / num_targets, float(world.gradient_norm(module))
+    return float(world.all_reduce_sum(total)) / num_targets, float(world.gradient_norm(module))
 
 
 def step_on_one_rank(model: NeoBERTLMHead, world: World) -> tuple[float, float]:
     """Return mean loss and gradient norm of the global batch, computed by this process alone."""
-    module = TokenObjective(backbone_of(model), targets_only=True).to(world.device)
+    module = TokenObjective(backbone_from_model(model), targets_only=True).to(world.device)
     batches = list(microbatches(world))
     num_targets = sum(batch["num_targets"] for batch in batches)
     total = torch.zeros((), dtype=torch.float64, device=world.device)

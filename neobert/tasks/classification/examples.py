@@ -13,7 +13,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import SECOND, Column, Counts, Encoded
-from neobert.data.tokenize.framing import shortened
+from neobert.data.tokenize.framing import truncate_longest_first
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.tasks.classification.rows import LABEL, PAIR, is_regression, num_labels, row_format
 from neobert.tasks.classification.section import CLASSIFICATION
@@ -129,7 +129,7 @@ class LabelledEncoder(LabelEncoder):
             return None
         counts.truncated += 1
         counts.tokens_lost += length - self.max_length
-        return shortened(parts, self.max_length - self.texts.framing.size)
+        return truncate_longest_first(parts, self.max_length - self.texts.framing.size)
 
 
 def build_examples(config: RunConfig) -> Examples:

@@ -33,7 +33,7 @@ class PredictionMetrics:
 
     def values(self, world: World) -> dict[str, float | None]:
         """Return the metrics over all ranks; all are None without labelled texts."""
-        loss_sum = float(world.add_up(self._loss_sum))
+        loss_sum = float(world.all_reduce_sum(self._loss_sum))
         gathered = world.gather(np.concatenate(self._kept).tobytes())
 
         def compute() -> dict[str, float | None]:

@@ -9,13 +9,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from neobert.data.batches.microbatch import Microbatch, filler_of
+from neobert.data.batches.microbatch import Microbatch, ignored_label
 from neobert.objectives.labelled import LabelledObjective
 from neobert.probes.layout import Layout
 from neobert.tasks.classification.metrics import PredictionMetrics
 from neobert.tasks.planted import train_on_planted
 from neobert.tasks.rank_data import task_over
-from neobert.training.loop.task import Answer, Examiner, Task, TaskInputs
+from neobert.training.loop.task import ProbeResult, Task, TaskInputs, TaskProber
 
 MAX_CLASSES = 4
 """Maximum number of planted classes: each needs its own token and several texts that contain the token."""
@@ -43,7 +43,7 @@ def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # 
     return replace(batch, labels=labels, num_targets=size)
 
 
-def classifier_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
+def classifier_answers(examiner: TaskProber, batch: Microbatch) -> Iterator[ProbeResult]:
     """Yield whether planted labels are learned and belong to their texts."""
     values = planted_values(examiner.score(batch).logits, batch.labels)
     tokens = batch.input_ids.unique()[-len(values) :]
@@ -72,7 +72,7 @@ def plant_labels(
     chosen = (torch.arange(count) % len(values))[torch.randperm(count, generator=draw)]
     segment = Layout.from_microbatch(batch).document.view_as(batch.input_ids)
     is_planted = batch.position_ids % 2 == 1
-    labels = torch.full_like(batch.labels, filler_of(batch.labels.numpy()))
+    labels = torch.full_like(batch.labels, ignored_label(batch.labels.numpy()))
     labels[:count] = values.roll(shift)[chosen]
     ids = torch.where(is_planted, tokens[chosen][segment], batch.input_ids)
     return replace(batch, input_ids=ids, labels=labels, num_targets=count)

@@ -70,12 +70,12 @@ def gather_texts(world: World, vectors: Tensor, texts: Texts) -> tuple[Queries, 
 
     `vectors` [K, D] represent this rank's texts; the results carry no gradient.
     """
-    rows = world.rows_of_ranks(vectors.detach()[texts.documents])
+    rows = world.gather_rows(vectors.detach()[texts.documents])
     first = sum(map(len, rows[: world.rank]))
     candidates = Candidates(
         torch.cat(rows),
-        torch.cat(world.rows_of_ranks(texts.digests)),
-        torch.cat(world.rows_of_ranks(texts.owners)),
+        torch.cat(world.gather_rows(texts.digests)),
+        torch.cat(world.gather_rows(texts.owners)),
     )
     queries = Queries(vectors.detach()[texts.queries], texts.query_digests, texts.targets + first)
     return queries, candidates, slice(first, first + len(texts.documents))

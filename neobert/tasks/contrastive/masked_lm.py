@@ -94,7 +94,7 @@ class MaskedTerm:
     def take(self, world: World) -> dict[str, float]:
         """Return the mean loss over all ranks, and reset the sums."""
         loss_sum = torch.zeros(1) if self.loss_sum is None else self.loss_sum
-        total = float(world.add_up(loss_sum.to(world.device, torch.float64).clone()))
+        total = float(world.all_reduce_sum(loss_sum.to(world.device, torch.float64).clone()))
         (num_masked,) = world.sum_over_ranks([self.num_masked])
         self.loss_sum, self.num_masked = None, 0
         return {"train/mlm_loss": total / max(num_masked, 1)}
@@ -116,6 +116,6 @@ class MixedMetrics(PairMetrics):
 
     def values(self, world: World) -> dict[str, float | None]:
         """Return the metrics over all ranks."""
-        total = float(world.add_up(torch.stack(self._losses).sum()))
+        total = float(world.all_reduce_sum(torch.stack(self._losses).sum()))
         (num_masked,) = world.sum_over_ranks([self._num_masked])
         return super().values(world) | {MASKED_LM_LOSS.name: total / num_masked if num_masked else None}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.batches.text_digests import without_scored
+from neobert.data.batches.text_digests import without_scored_examples
 from neobert.metric_names import EVAL_LOSS
 from neobert.parallel import World
 from neobert.tasks.contrastive.loss import gather_texts, info_nce, similarities
@@ -34,8 +34,8 @@ class PairMetrics:
     def add(self, score: Tensor, batch: Microbatch) -> None:
         """Add a microbatch's vectors, except padding."""
         self._vectors.append(score[: batch.num_segments].float())
-        self._texts.append(Texts.from_batch(without_scored(batch, keeps_taught=True)))
-        self._num_plain += len(Texts.from_batch(without_scored(batch)).queries)
+        self._texts.append(Texts.from_batch(without_scored_examples(batch, keeps_taught=True)))
+        self._num_plain += len(Texts.from_batch(without_scored_examples(batch)).queries)
         if self._of_scores is not None:
             self._scored.append(ScoredDocuments.from_batch(batch))
 
@@ -69,7 +69,7 @@ class PairMetrics:
                 [info_nce(found, chunk.targets).double(), (rank == 1).sum(), (1 / rank).sum()]
             )
         (num_queries,) = world.sum_over_ranks([len(texts.queries)])
-        totals = world.add_up(sums).tolist()
+        totals = world.all_reduce_sum(sums).tolist()
         return {
             name: total / num_queries if num_queries else None
             for name, total in zip(OF_RANKS, totals, strict=True)
@@ -82,7 +82,7 @@ class PairMetrics:
         pairs, _ = scored.parts()
         own, _ = loss.compute(world, vectors, scored)
         (num_queries,) = world.sum_over_ranks([len(scored.queries.unique())])
-        total = float(world.add_up(own.double()))
+        total = float(world.all_reduce_sum(own.double()))
         found = torch.stack([pairs.similarities(vectors, vectors.shape[1]), pairs.scores], 1).double()
         payloads = world.gather(found.cpu().numpy().tobytes())
 

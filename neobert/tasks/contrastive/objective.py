@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neobert.families.backbone import Backbone
-from neobert.model.attention import recording
+from neobert.model.attention import record_kernels
 from neobert.model.heads import pool
 from neobert.objectives.objective import Objective
 
@@ -31,7 +31,7 @@ class Embedder(Objective):
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:  # noqa: ARG002
         """Return the normalized vectors of the texts in fp32, [K, D]."""
-        with recording(self.attention_ran):
+        with record_kernels(self.attention_ran):
             return self.vectors(inputs)
 
     @torch.no_grad()

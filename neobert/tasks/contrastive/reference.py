@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.batches.text_digests import without_scored
+from neobert.data.batches.text_digests import without_scored_examples
 from neobert.tasks.contrastive.loss import InfoNCELoss
 from neobert.tasks.contrastive.scored import ScoredDocuments, ScoreLoss
 from neobert.tasks.contrastive.texts import Texts
@@ -43,19 +43,19 @@ class ReferenceStep:
             run = module
         inputs = [trainer.task.inputs(batch, world.device) for batch in batches]
         of_words = torch.zeros((), device=world.device)
-        with world.holding_gradients(module, is_last=world.is_sharded), world.autocast():
+        with world.gradient_sync(module, is_last=world.is_sharded), world.autocast():
             vectors = [run(**each) for each in inputs]
             if self.masked_lm_weight:
                 of_words = torch.stack([run(**each, predicts_words=True) for each in inputs]).sum()
         (num_masked,) = world.sum_over_ranks([sum(batch.num_masked for batch in batches)])
-        texts = [Texts.from_batch(without_scored(batch)) for batch in batches]
+        texts = [Texts.from_batch(without_scored_examples(batch)) for batch in batches]
         numbers = [
             torch.where(batch.groups < 0, -1, batch.groups + (index * world.size + world.rank << 32))
             for index, batch in enumerate(batches)
         ]
 
         def gather_all(parts: Sequence[Tensor]) -> Tensor:
-            return torch.cat(world.rows_of_ranks(torch.cat(list(parts)).to(world.device)))
+            return torch.cat(world.gather_rows(torch.cat(list(parts)).to(world.device)))
 
         pairs = list(zip(vectors, numbers, texts, strict=True))
         queries = gather_all([vector[each.queries] for vector, _, each in pairs])
@@ -88,12 +88,12 @@ class ReferenceStep:
                 gather_all([each.scores for each in scored]),
             )
         mean = total / max(num_targets, 1) + self.masked_lm_weight * of_words / max(num_masked, 1)
-        with world.holding_gradients(module, is_last=world.is_sharded):
+        with world.gradient_sync(module, is_last=world.is_sharded):
             (mean * (world.dp_size if world.is_sharded else 1)).backward()
         if not world.is_sharded:
             for parameter in module.parameters():
                 if parameter.grad is not None:
-                    world.add_up(parameter.grad)
+                    world.all_reduce_sum(parameter.grad)
         return total.detach()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from neobert.config.schema import RunConfig
 from neobert.data.sources import pair_columns
 from neobert.data.sources.pair_columns import POSITIVES, QUERIES
-from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, Row, RowFormat, choose_column, text_of
+from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, Row, RowFormat, choose_column, parse_text
 from neobert.errors import ProjectError
 from neobert.tasks.contrastive.score_cells import (
     SCORE_SETTING,
@@ -119,7 +119,7 @@ def row_positives(row: Row) -> list[str]:
 def _join_positives(cell: object, column: str, location: str) -> str:
     """Join the positives of a cell, which is a text or a list of texts, into one string."""
     cells = cell if isinstance(cell, list | tuple) else [cell]
-    texts = (text_of(each, column, location, POSITIVE_SETTING).replace(SEPARATOR, " ") for each in cells)
+    texts = (parse_text(each, column, location, POSITIVE_SETTING).replace(SEPARATOR, " ") for each in cells)
     return SEPARATOR.join(dict.fromkeys(texts))
 
 
@@ -138,8 +138,8 @@ def _cell_texts(values: Mapping[str, Any], field: Field, location: str) -> Itera
     column = _find_column(values, field)
     cell = None if column is None else values[column]
     if isinstance(cell, list | tuple):
-        yield from (text_of(each, str(column), location, field.setting) for each in cell)
-    elif text := text_of(cell, str(column), location, field.setting):  # an empty cell: the row has fewer
+        yield from (parse_text(each, str(column), location, field.setting) for each in cell)
+    elif text := parse_text(cell, str(column), location, field.setting):  # an empty cell: the row has fewer
         yield text
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from functools import cache
 
-from neobert.data.sources.pair_columns import CODE, SCORES, score_of
+from neobert.data.sources.pair_columns import CODE, SCORES, parse_score
 from neobert.data.sources.rows import TRUTH_VALUES
 from neobert.errors import ProjectError
 from neobert.plurals import counted
@@ -17,7 +17,7 @@ SCORE_SETTING = "contrastive.score_column"
 def parse_scores(cell: object, location: str) -> tuple[float, ...]:
     """Return the scores of a row. Raises DAT020 for anything but finite numbers."""
     cells = (cell or [None]) if isinstance(cell, list | tuple) else [cell]
-    return tuple(score_of(each, location, SCORE_SETTING) for each in cells)
+    return tuple(parse_score(each, location, SCORE_SETTING) for each in cells)
 
 
 def require_score_per_document(

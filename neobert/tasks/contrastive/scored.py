@@ -15,7 +15,7 @@ from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
-from neobert.data.batches.text_digests import first_texts, scores_of
+from neobert.data.batches.text_digests import first_text_indices, text_scores
 from neobert.parallel import World
 from neobert.tasks.contrastive.loss import first_components
 
@@ -42,7 +42,7 @@ class ScoredDocuments:
     @classmethod
     def from_batch(cls, batch: Microbatch) -> ScoredDocuments:
         """Return the scored documents of the labelled queries of a microbatch on the host."""
-        first, scores = first_texts(batch), scores_of(batch)
+        first, scores = first_text_indices(batch), text_scores(batch)
         is_scored = ~scores.isnan() & (batch.labels[first] != IGNORED)
         documents = is_scored.nonzero().squeeze(1)
         queries = first[documents]
@@ -98,10 +98,10 @@ class ScoreLoss:
         The two differ for pairs, because the pair loss compares the pairs of all ranks.
         """
         pairs, taught = scored.parts()
-        scores = torch.cat(world.rows_of_ranks(pairs.scores))
+        scores = torch.cat(world.gather_rows(pairs.scores))
         own, all_ranks = [], []
         for width in (*self.widths, vectors.shape[1]):
-            similar = torch.cat(world.rows_of_ranks(pairs.similarities(vectors, width)))
+            similar = torch.cat(world.gather_rows(pairs.similarities(vectors, width)))
             ranked = cosent(similar / self.temperature, scores)
             distillation_loss = self.distillation_loss(taught.similarities(vectors, width), taught)
             own.append(ranked * len(pairs.scores) + distillation_loss)

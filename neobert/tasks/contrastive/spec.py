@@ -119,9 +119,9 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
 
 def _dropout_contradictions(config: RunConfig) -> Iterator[Contradiction]:
     """Yield contradictions of `positives: dropout`: a model without dropout, and unread columns."""
-    from neobert.families.table import family_of  # which reads the tasks
+    from neobert.families.table import model_family  # which reads the tasks
 
-    section, family = CONTRASTIVE.read_section(config), family_of(config)
+    section, family = CONTRASTIVE.read_section(config), model_family(config)
     if not family.dropout(config.model):
         problem = "positives is dropout, but the model has no dropout: both vectors of a text would be equal"
         yield Contradiction(

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.batches.text_digests import without_scored
+from neobert.data.batches.text_digests import without_scored_examples
 from neobert.parallel import World
 from neobert.tasks.contrastive.loss import InfoNCELoss, gather_texts
 from neobert.tasks.contrastive.masked_lm import MaskedTerm
@@ -113,7 +113,7 @@ class ContrastiveStep:
         # Ranks exchange gradients in the last pass of the step, that of masked tokens if there is one.
         ends = self.masked is None
         first = nullcontext() if is_single else torch.no_grad()
-        with world.holding_gradients(trainer.module, is_last=ends), first:
+        with world.gradient_sync(trainer.module, is_last=ends), first:
             vectors = [each.run_without_graph() for each in passes]
         found = [each.detach() for each in vectors]
         self.counts.add_step(sum(batch.num_targets for batch in batches))
@@ -128,14 +128,14 @@ class ContrastiveStep:
         masked_scale = 0.0 if self.masked is None else self.masked.loss_scale(world, batches)
         for index, (each, gradient) in enumerate(zip(passes, gradients, strict=True)):
             is_last = index == len(passes) - 1
-            with world.holding_gradients(trainer.module, is_last=is_last and ends):
+            with world.gradient_sync(trainer.module, is_last=is_last and ends):
                 replayed = vectors[0] if is_single else each.run_with_graph()
                 with trainer.stopwatch.section("backward"):
                     replayed.backward(gradient * scale)
             if self.masked is not None:
-                with world.holding_gradients(trainer.module, is_last=is_last):
+                with world.gradient_sync(trainer.module, is_last=is_last):
                     self.masked.add_gradients(trainer, each.inputs, masked_scale)
-        return world.add_up(total)
+        return world.all_reduce_sum(total)
 
     def logged(self, world: World) -> dict[str, float]:
         """Return the metrics of training since the last call, over all ranks."""
@@ -156,7 +156,7 @@ class ContrastiveStep:
         self.counts.add(len(anchors), len(documents), num_false)
         gradient = torch.zeros_like(vectors)
         gradient[texts.queries] = anchors.grad
-        gradient[texts.documents] = world.add_up(documents.grad)[own]
+        gradient[texts.documents] = world.all_reduce_sum(documents.grad)[own]
         return total, gradient
 
 
@@ -172,7 +172,7 @@ def score_gradient(
 
 def join_texts(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> Texts:
     """Return the texts without scores of the microbatches, on the device of their vectors."""
-    parts = [Texts.from_batch(without_scored(batch)) for batch in batches]
+    parts = [Texts.from_batch(without_scored_examples(batch)) for batch in batches]
     return Texts.joined(parts, [len(each) for each in vectors]).to(vectors[0].device)
 
 

@@ -119,7 +119,7 @@ def with_every_target(
     objective: Embedder, rates: MaskingRates, batch: Microbatch, *, is_training: bool
 ) -> Microbatch:
     """Label every query, and the most tokens that may be masked, for the worst case of time and memory."""
-    labelled = batch.with_every_example()
+    labelled = batch.label_all_examples()
     if not isinstance(objective, MixedEmbedder):
         return labelled
     masked = with_most_targets(objective.words, rates, batch, is_training=is_training)

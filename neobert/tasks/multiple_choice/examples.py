@@ -14,7 +14,7 @@ from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import GROUP, SECOND, Column, Counts, Encoded
-from neobert.data.tokenize.framing import shortened
+from neobert.data.tokenize.framing import truncate_longest_first
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.tasks.multiple_choice.labels import LABEL, choice_index, row_choices
 from neobert.tasks.multiple_choice.rows import START, choice_fields, row_format
@@ -121,7 +121,7 @@ class ChoiceEncoder(LabelEncoder):
             return []
         counts.truncated += longest > self.max_length
         counts.tokens_lost += sum(max(0, len(one) + len(other) - room) for one, other in parts)
-        return [each if sum(map(len, each)) <= room else shortened(each, room) for each in parts]
+        return [each if sum(map(len, each)) <= room else truncate_longest_first(each, room) for each in parts]
 
 
 def prompt_choice_pairs(row: Row, choices: Sequence[str]) -> list[tuple[str, str]]:

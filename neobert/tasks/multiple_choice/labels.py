@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from neobert.data.sources.rows import Row, kind_text
+from neobert.data.sources.rows import Row, describe_kind
 from neobert.errors import ProjectError
 from neobert.plurals import counted, listed
 from neobert.printable import printable
@@ -37,10 +37,12 @@ class ChoiceList:
             texts, names = value.get("text"), value.get("label")
         if not isinstance(texts, list | tuple):
             hint = f"set {self.setting} to a column of lists, or multiple_choice.choice_columns"
-            raise ProjectError(CODE, f"the choices are {kind_text(texts)}, expected a list", hint, location)
+            raise ProjectError(
+                CODE, f"the choices are {describe_kind(texts)}, expected a list", hint, location
+            )
         for text in texts:
             if not isinstance(text, str):
-                message = f"a choice is {kind_text(text)}, not text"
+                message = f"a choice is {describe_kind(text)}, not text"
                 raise ProjectError(
                     CODE, message, f"set {self.setting} to a column of lists of texts", location
                 )
@@ -58,7 +60,7 @@ def label_cell(value: object, location: str) -> str:
     """Return the cell of a label as text. Raises DAT020 for a cell without one."""
     if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
         return str(value).strip()
-    message = f"the label is {kind_text(value)}" if value not in (None, "") else "the row has no label"
+    message = f"the label is {describe_kind(value)}" if value not in (None, "") else "the row has no label"
     hint = "set multiple_choice.label_column to the index of the right choice, or remove the row"
     raise ProjectError(CODE, message, hint, location)
 

@@ -25,7 +25,7 @@ class ChoiceMetrics:
 
     def values(self, world: World) -> dict[str, float | None]:
         """Return the means over all ranks; all are None without rows."""
-        loss_sum, num_right = world.add_up(self._sums).tolist()
+        loss_sum, num_right = world.all_reduce_sum(self._sums).tolist()
         (num_rows,) = world.sum_over_ranks([self._num_rows])
         values = {"eval/loss": loss_sum, "eval/accuracy": num_right}
         return {name: value / num_rows if num_rows else None for name, value in values.items()}

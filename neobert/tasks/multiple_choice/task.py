@@ -18,7 +18,7 @@ from neobert.tasks.multiple_choice.objective import ChoiceObjective
 from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
 from neobert.tasks.planted import train_on_planted
 from neobert.tasks.rank_data import RankData, task_over
-from neobert.training.loop.task import Answer, Examiner, Task, TaskInputs
+from neobert.training.loop.task import ProbeResult, Task, TaskInputs, TaskProber
 
 
 def build(run: TaskInputs) -> Task:
@@ -47,10 +47,10 @@ class MultipleChoiceData(RankData):
 
 def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # noqa: ARG001
     """Label the first choice of every row as the right one, for the worst case of time and memory."""
-    return batch.with_every_example()
+    return batch.label_all_examples()
 
 
-def choice_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
+def choice_answers(examiner: TaskProber, batch: Microbatch) -> Iterator[ProbeResult]:
     """Yield whether planted choices are learned and belong to their rows."""
     yield train_on_planted("planted choices", examiner, batch, plant_labels)
 

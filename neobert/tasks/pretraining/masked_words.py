@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from neobert.data.batches.stateless_random import hashed, stream_key
+from neobert.data.batches.stateless_random import random_words, stream_key
 from neobert.data.store.segment_store import SegmentStore
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.families.backbone import Backbone
@@ -91,7 +91,7 @@ def mask_words(store: SegmentStore, tokenizer: TokenizerBundle) -> MaskedWords |
         return None
     usable = [segment for segment, positions in words.items() if len(positions) >= min(most, FEWEST_WORDS)]
     chosen = [usable[index] for index in np.unique(np.linspace(0, len(usable) - 1, NUM_TEXTS).astype(int))]
-    draws = hashed(stream_key(_WORD_STREAM), np.array(chosen))
+    draws = random_words(stream_key(_WORD_STREAM), np.array(chosen))
     positions = [words[each][int(draw) % len(words[each])] for each, draw in zip(chosen, draws, strict=True)]
     ids = np.stack([rows[segment] for segment in chosen])
     texts = [

@@ -10,7 +10,7 @@ import numpy as np
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.corpus import open_corpus
-from neobert.data.sources.parts import parts_of
+from neobert.data.sources.parts import component_sources
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.sources.rows import TEXT, Row
 from neobert.data.store.prepared_data import PreparedData
@@ -68,5 +68,5 @@ class EvaluationText:
     def _evaluation_rows(self) -> Iterator[Row]:
         source = open_corpus(self.config.dataset, row_format(self.config)).evaluation
         assert source is not None
-        for part in parts_of(source):
+        for part in component_sources(source):
             yield from RetryingReader.from_config(part, self.config.dataset)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from neobert.data.sources.rows import TEXT, Row, kind_text
+from neobert.data.sources.rows import TEXT, Row, describe_kind
 from neobert.errors import ProjectError
 from neobert.plurals import counted
 from neobert.printable import printable
@@ -50,7 +50,7 @@ class AnswerCell:
         if isinstance(text, str):
             return Answer(text, start)
         hint = f"set {self.setting} to a column of texts, or of objects with text and answer_start"
-        raise ProjectError(CODE, f"an answer is {kind_text(text)}, not text", hint, location)
+        raise ProjectError(CODE, f"an answer is {describe_kind(text)}, not text", hint, location)
 
 
 def parse_start(value: object, location: str) -> int | None:

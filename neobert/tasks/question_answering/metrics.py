@@ -40,7 +40,7 @@ class AnswerMetrics:
 
     def values(self, world: World) -> dict[str, float | None]:
         """Return the metrics over all ranks; all are None without questions."""
-        loss_sum = float(world.add_up(self._loss_sum))
+        loss_sum = float(world.all_reduce_sum(self._loss_sum))
         (num_labels,) = world.sum_over_ranks([self._num_labels])
         gathered = world.gather(np.concatenate(self._kept).tobytes())
 

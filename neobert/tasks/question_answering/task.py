@@ -18,7 +18,7 @@ from neobert.tasks.question_answering.metrics import AnswerMetrics
 from neobert.tasks.question_answering.objective import SpanObjective
 from neobert.tasks.question_answering.section import QUESTION_ANSWERING
 from neobert.tasks.rank_data import segment_lengths, task_over
-from neobert.training.loop.task import Answer, Examiner, Task, TaskInputs
+from neobert.training.loop.task import ProbeResult, Task, TaskInputs, TaskProber
 
 
 def build(run: TaskInputs) -> Task:
@@ -43,7 +43,7 @@ def with_every_answer(batch: Microbatch, *, is_training: bool) -> Microbatch:  #
     return replace(batch, labels=labels, num_targets=len(middle))
 
 
-def span_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
+def span_answers(examiner: TaskProber, batch: Microbatch) -> Iterator[ProbeResult]:
     """Yield whether planted answers are learned and belong to their windows."""
     yield train_on_planted("planted answers", examiner, batch, plant_answers)
 

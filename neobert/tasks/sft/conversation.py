@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from neobert.data.sources.rows import kind_text
+from neobert.data.sources.rows import describe_kind
 from neobert.errors import ProjectError
 from neobert.printable import printable
 
@@ -80,7 +80,7 @@ class ConversationForm:
             raise _unreadable_error(f"column {media!r} is not empty", expected, location)
         system = values.get("system") or None
         if system is not None and not isinstance(system, str):
-            raise _unreadable_error(f"system is {kind_text(system)}", "a string", location)
+            raise _unreadable_error(f"system is {describe_kind(system)}", "a string", location)
         messages = with_system(self.read(values, location), system)
         return Conversation(messages, parse_tools(values.get("tools"), location))
 
@@ -90,7 +90,7 @@ def parse_messages(value: object, location: str) -> list[Message]:
     if isinstance(value, str):  # tables without nested values hold JSON
         value = _parse_json(value, "messages", location)
     if not isinstance(value, list | tuple) or not value:
-        problem = "an empty list" if value == [] else kind_text(value)
+        problem = "an empty list" if value == [] else describe_kind(value)
         raise _unreadable_error(f"the conversation is {problem}", "a list of messages", location)
     return [_parse_message(each, number, location) for number, each in enumerate(value, 1)]
 
@@ -99,7 +99,9 @@ def parse_tools(value: object, location: str) -> list[dict[str, Any]]:
     """Check the tools of a conversation: a list of objects, or one as JSON; null and "" are none."""
     tools = _parse_json(value, "tools", location) if isinstance(value, str) and value.strip() else value or []
     if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
-        raise _unreadable_error(f"tools is {kind_text(tools)}", "a list of objects, or one as JSON", location)
+        raise _unreadable_error(
+            f"tools is {describe_kind(tools)}", "a list of objects, or one as JSON", location
+        )
     return [_without_null(tool) for tool in tools]
 
 
@@ -135,7 +137,7 @@ def called_tools(message: Message) -> Iterator[str]:
 def _parse_message(value: object, number: int, location: str) -> Message:
     if not isinstance(value, Mapping):
         raise _unreadable_error(
-            f"message {number} is {kind_text(value)}", "an object with role and content", location
+            f"message {number} is {describe_kind(value)}", "an object with role and content", location
         )
     message = _with_template_role(_without_null(value), number, location)
     if any(message.get(key) is False for key in UNTRAINED):
@@ -192,7 +194,7 @@ def _content_text(content: object, number: int, location: str) -> str:
         problem = f"message {number} has a part that is not text"
         raise _unreadable_error(problem, "text parts: images and audio are not supported", location)
     raise _unreadable_error(
-        f"the content of message {number} is {kind_text(content)}", "a string or text parts", location
+        f"the content of message {number} is {describe_kind(content)}", "a string or text parts", location
     )
 
 
@@ -200,7 +202,7 @@ def _parse_call_arguments(calls: object, number: int, location: str) -> list[dic
     """Return tool calls with arguments as objects: templates would quote OpenAI's argument strings again."""
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise _unreadable_error(
-            f"tool_calls of message {number} is {kind_text(calls)}", "a list of objects", location
+            f"tool_calls of message {number} is {describe_kind(calls)}", "a list of objects", location
         )
     for call in calls:
         function = call.get("function", call)
@@ -271,7 +273,7 @@ def _read_instruction(values: Mapping[str, Any], location: str) -> list[Message]
     for column in ("instruction", "output", "input"):
         value, is_needed = values.get(column), column in ("instruction", "output")
         if not isinstance(value, str) and (is_needed or value is not None):
-            raise _unreadable_error(f"{column} is {kind_text(value)}", "a string", location)
+            raise _unreadable_error(f"{column} is {describe_kind(value)}", "a string", location)
     context = values.get("input") or ""
     prompt = f"{values['instruction']}\n\n{context}" if context else values["instruction"]
     pairs = [*_parse_history(values.get("history"), location), (prompt, values["output"])]
@@ -284,7 +286,7 @@ def _parse_history(history: object, location: str) -> Sequence[Sequence[str]]:
         _parse_json(history, "history", location) if isinstance(history, str) and history else history or ()
     )
     if not isinstance(pairs, list | tuple):
-        raise _unreadable_error(f"history is {kind_text(pairs)}", "a list of pairs of strings", location)
+        raise _unreadable_error(f"history is {describe_kind(pairs)}", "a list of pairs of strings", location)
     if not all(isinstance(pair, list | tuple) and [*map(type, pair)] == [str, str] for pair in pairs):
         raise _unreadable_error("history has other items", "a list of pairs of strings", location)
     return pairs

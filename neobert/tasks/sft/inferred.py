@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.text_formats import TEXT, text_format
-from neobert.data.sources.rows import of_trl
+from neobert.data.sources.rows import trl_hint
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 from neobert.tasks.labelled_table import (
@@ -97,7 +97,7 @@ def _detect_form(
         raise unclear_table_error(
             text, message, f"rename {' and '.join(map(quoted, pair))} to prompt and completion"
         )
-    raise unclear_table_error(text, message, f"{of_trl(values)}rename the columns to one of: {known}")
+    raise unclear_table_error(text, message, f"{trl_hint(values)}rename the columns to one of: {known}")
 
 
 def _holds_messages(value: object) -> bool:

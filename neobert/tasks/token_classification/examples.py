@@ -83,7 +83,7 @@ class WordEncoder(LabelEncoder):
                 counts.empty += 1
                 kept = []
             for start, stop in kept:
-                before, after = self.texts.framing.around(start, stop, len(tokens))
+                before, after = self.texts.framing.piece_frame(start, stop, len(tokens))
                 ids.append(np.array([*before, *tokens[start:stop].tolist(), *after], np.int64))
                 labels.append(
                     np.pad(labelled[start:stop], (len(before), len(after)), constant_values=IGNORED)
@@ -112,7 +112,7 @@ class WordEncoder(LabelEncoder):
         room, length = self.max_length - self.texts.framing.size, len(words)
         if length <= room:
             return [(0, length)]
-        return list(self.texts.pieces_kept(length, split_between_words(words, room), counts))
+        return list(self.texts.keep_pieces(length, split_between_words(words, room), counts))
 
 
 def word_indices(text: str, offsets: Ids) -> Ids:

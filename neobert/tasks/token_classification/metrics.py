@@ -81,7 +81,7 @@ class TagMetrics:
 
     def values(self, world: World) -> dict[str, float | None]:
         """Return the metrics over all ranks; all are None without words."""
-        loss_sum = float(world.add_up(self._loss_sum))
+        loss_sum = float(world.all_reduce_sum(self._loss_sum))
         counts = world.sum_over_ranks([self._words, self._right, self._found, self._true, self._both])
         words, right, found, true, both = counts
         values: dict[str, float | None] = {

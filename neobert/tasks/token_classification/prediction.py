@@ -83,7 +83,7 @@ class WordPredictor(HeadPredictor):
         """Return the framed pieces of a text, and the word of each of their tokens."""
         framing, pieces = self.tokenizer.bundle.framing, []
         for start, stop in split_between_words(words, self.tokenizer.max_length - framing.size):
-            before, after = framing.around(start, stop, len(ids))
+            before, after = framing.piece_frame(start, stop, len(ids))
             piece = np.array([*before, *ids[start:stop], *after], np.int64)
             around = (len(before), len(after))
             if len(piece):

@@ -19,7 +19,7 @@ from neobert.tasks.rank_data import task_over
 from neobert.tasks.token_classification.labels import TAGS
 from neobert.tasks.token_classification.metrics import TagMetrics
 from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
-from neobert.training.loop.task import Answer, Examiner, Task, TaskInputs
+from neobert.training.loop.task import ProbeResult, Task, TaskInputs, TaskProber
 
 MAX_LABELS = 4
 """Maximum number of planted labels: a narrow model cannot learn a whole vocabulary of them in ten steps."""
@@ -51,7 +51,7 @@ def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # 
     return replace(batch, labels=labels, num_targets=labels.numel())
 
 
-def tagger_answers(examiner: Examiner, batch: Microbatch, *, num_labels: int) -> Iterator[Answer]:
+def tagger_answers(examiner: TaskProber, batch: Microbatch, *, num_labels: int) -> Iterator[ProbeResult]:
     """Yield whether planted labels are learned and belong to their tokens."""
     tokens = batch.input_ids.unique()[-min(num_labels, MAX_LABELS) :]
     yield train_on_planted("planted labels", examiner, batch, partial(plant_labels, tokens=tokens))

@@ -20,7 +20,7 @@ from neobert.config import to_dict
 from neobert.export.results import add_sections, training_section
 from neobert.file_modes import share_like_folder
 from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
-from neobert.training.checkpoint.parts import PARTS, joined_parts
+from neobert.training.checkpoint.parts import PARTS, open_joined_parts
 from neobert.training.state.trainer import Trainer
 
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class CheckpointDraft:
     """Snapshot of a run, written to disk while training continues.
 
     Attributes:
@@ -80,13 +80,13 @@ def describe(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
+def write_content(trainer: Trainer, draft: CheckpointDraft, folder: Path) -> None:
     """Write the checkpoint files of rank 0 from a snapshot, on the writer thread. Raises `OSError`."""
     state = folder / STATE_DIR
     state.mkdir(exist_ok=True)
     try:
         is_sharded = trainer.world.is_sharded
-        weights = joined_parts(folder, list(draft.weights)) if is_sharded else draft.weights
+        weights = open_joined_parts(folder, list(draft.weights)) if is_sharded else draft.weights
         trainer.task.save(folder, weights)
         shutil.rmtree(folder / PARTS, ignore_errors=True)
         add_sections(folder, training_section([{**draft.state, "metrics": draft.metrics}]))

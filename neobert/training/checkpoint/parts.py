@@ -46,28 +46,28 @@ def write_parts(folder: Path, weights: Mapping[str, Tensor], rank: int, group: A
         raise OSError("; ".join(reasons)) from failure
 
 
-def joined_parts(folder: Path, names: Sequence[str]) -> LazyWeights:
+def open_joined_parts(folder: Path, names: Sequence[str]) -> LazyWeights:
     """Return the full weights of the parts in a folder, in this order; each is read when it is used."""
     holders: dict[str, list[Path]] = {name: [] for name in names}
     sizes = dict.fromkeys(names, 0)
     for path in sorted((folder / PARTS).iterdir()):  # in the order of the ranks, and so of the rows
-        with _opened(path) as file:
+        with _open_part(path) as file:
             for name in file.keys():  # noqa: SIM118  (not a mapping)
                 holders[name].append(path)
                 sizes[name] += file.get_tensor(name).nbytes  # mapped, and not read yet
-    return LazyWeights({name: partial(_join, name, paths) for name, paths in holders.items()}, sizes)
+    return LazyWeights({name: partial(_join_tensor, name, paths) for name, paths in holders.items()}, sizes)
 
 
-def _join(name: str, paths: Sequence[Path]) -> Tensor:
-    return torch.cat([_rows(name, path) for path in paths])
+def _join_tensor(name: str, paths: Sequence[Path]) -> Tensor:
+    return torch.cat([_read_rows(name, path) for path in paths])
 
 
-def _rows(name: str, path: Path) -> Tensor:
+def _read_rows(name: str, path: Path) -> Tensor:
     # Opened for one weight: the memory of a mapped file is freed at once, under the interpreter's lock, and
     # for all files of a model training would wait for seconds.
-    with _opened(path) as file:
+    with _open_part(path) as file:
         return cast(Tensor, file.get_tensor(name))
 
 
-def _opened(path: Path) -> Any:
+def _open_part(path: Path) -> Any:
     return safe_open(path, framework="pt")

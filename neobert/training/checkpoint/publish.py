@@ -68,20 +68,20 @@ def publish(
         partial.rename(folder)
         sync_to_disk(root)  # the rename itself is on disk only after its parent was synced
         # fsync reports no bytes that a network file system or a failing disk drops later; reading back does.
-        manifest = _read_back(folder)
+        manifest = _verify_written(folder)
     except OSError as error:
-        raise refused(root, step, error.strerror or str(error)) from error
+        raise failed_save_error(root, step, error.strerror or str(error)) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     require_current(root.parent)
     try:
-        point(root, LATEST, folder.name)
+        point_link(root, LATEST, folder.name)
     except OSError as error:
         log.warning("checkpoint %d is complete, but the link %s was not updated: %s", step, LATEST, error)
     return manifest
 
 
-def point(root: Path, name: str, target: str) -> None:
+def point_link(root: Path, name: str, target: str) -> None:
     """Point `latest` or `best` at a checkpoint atomically.
 
     The pointer is a relative symlink, or a text file where symlinks do not work. A folder with the pointer's
@@ -95,7 +95,7 @@ def point(root: Path, name: str, target: str) -> None:
         partial.write_text(target + "\n", encoding="utf-8")
         sync_to_disk(partial)
     if pointer.is_dir() and not pointer.is_symlink():
-        copy = _unused(root, f"{COPY}-{name}")
+        copy = _unused_path(root, f"{COPY}-{name}")
         pointer.rename(copy)
         log.warning("%s was a folder: renamed it to %s and created a link to %s", pointer, copy.name, target)
     partial.replace(pointer)
@@ -109,14 +109,14 @@ def quarantine(root: Path, rejected: Sequence[RejectedCheckpoint], good: str | N
         good: name of the checkpoint that the run resumes from instead; `latest` is pointed at it.
     """
     for each in rejected:
-        kept = _unused(root, f"{CORRUPT}-{each.step}")
+        kept = _unused_path(root, f"{CORRUPT}-{each.step}")
         (root / str(each.step)).rename(kept)
         log.warning("checkpoint %d is damaged and was renamed to %s: %s", each.step, kept.name, each.reason)
     if rejected and good is not None:
-        point(root, LATEST, good)
+        point_link(root, LATEST, good)
 
 
-def sweep(root: Path) -> None:
+def delete_temporary_files(root: Path) -> None:
     """Delete temporary files of killed saves and removals. The caller must hold the run directory's lock.
 
     The process id in a temporary folder's name is not checked: while the caller holds the lock, no other
@@ -125,7 +125,7 @@ def sweep(root: Path) -> None:
     if root.is_dir():
         for path in root.iterdir():
             if path.name.startswith((f"{PARTIAL}-", f"{TRASH}-")):
-                _discard(path)
+                _delete_folder(path)
             elif path.name.startswith((f".{LATEST}-", f".{BEST}-")):
                 path.unlink(missing_ok=True)  # renamed by the last save of a session in this process
 
@@ -141,24 +141,24 @@ def set_aside_after(root: Path, step: int) -> list[int]:
         set_aside(root / str(each))
     newest = latest_checkpoint(root)
     if step in checkpoint_steps(root) and (newest is None or newest.name != str(step)):
-        point(root, LATEST, str(step))
+        point_link(root, LATEST, str(step))
     return ahead
 
 
 def set_aside(folder: Path) -> None:
     """Rename a step's checkpoint folder, if it exists, to make room for a new one."""
     if os.path.lexists(folder):
-        folder.rename(_unused(folder.parent, f"{SUPERSEDED}-{folder.name}"))
+        folder.rename(_unused_path(folder.parent, f"{SUPERSEDED}-{folder.name}"))
 
 
 def remove(folder: Path) -> None:
     """Delete a checkpoint. It is renamed first, so that a kill leaves no incomplete checkpoint."""
-    doomed = _unused(folder.parent, f"{TRASH}-{folder.name.removeprefix('.')}")
+    doomed = _unused_path(folder.parent, f"{TRASH}-{folder.name.removeprefix('.')}")
     folder.rename(doomed)
-    _discard(doomed)
+    _delete_folder(doomed)
 
 
-def _discard(path: Path) -> None:
+def _delete_folder(path: Path) -> None:
     """Delete a folder. For a symlink, only the link is deleted, not its target."""
     if path.is_symlink():
         path.unlink()
@@ -166,7 +166,7 @@ def _discard(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def refused(root: Path, step: int, reason: str) -> ProjectError:
+def failed_save_error(root: Path, step: int, reason: str) -> ProjectError:
     """Build the `ProjectError` CKP004 for a failed save."""
     return ProjectError(
         code="CKP004",
@@ -177,7 +177,7 @@ def refused(root: Path, step: int, reason: str) -> ProjectError:
     )
 
 
-def _read_back(folder: Path) -> Manifest:
+def _verify_written(folder: Path) -> Manifest:
     try:
         return verify_checkpoint(folder)
     except StrayEntryError as error:
@@ -188,7 +188,7 @@ def _read_back(folder: Path) -> Manifest:
         raise OSError(f"the bytes read back differ: {error.message}") from error
 
 
-def _unused(root: Path, stem: str) -> Path:
+def _unused_path(root: Path, stem: str) -> Path:
     number = 0
     while os.path.lexists(root / f"{stem}-{number}"):
         number += 1

@@ -18,7 +18,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.optim import fast_forward
-from neobert.parallel.sharding import part_like
+from neobert.parallel.sharding import shard_like
 from neobert.plugins.changes import refuse_edited_plugins
 from neobert.plurals import listed
 from neobert.printable import printable
@@ -33,7 +33,7 @@ from neobert.training.checkpoint.shards import ShardReader, read_shards
 from neobert.training.checkpoint.tensors import (
     optimizer_targets,
     restore_random_state,
-    take_optimizer_state,
+    set_optimizer_state,
 )
 from neobert.training.state.train_state import LossWindow, Progress
 from neobert.training.state.trainer import Trainer
@@ -79,7 +79,7 @@ def refuse_other_data(
     is_other_data = not differing.keys().isdisjoint((DATA_FINGERPRINT, TOKENIZER_DIGEST))
     way = OTHER_DATA if is_other_data else OTHER_RUN
     hint = f"set tokenizer.path to {folder}" if is_other_text else way
-    _refuse(folder, list(differing.values()), hint)
+    _raise_mismatch(folder, list(differing.values()), hint)
 
 
 def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any], *, is_other_text: bool) -> None:
@@ -99,7 +99,7 @@ def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any], *, is_othe
             raise unusable_checkpoint_error(
                 generators, f"the state of the random generators cannot be used: {error}"
             ) from error
-    _warn_where_sums_may_round_differently(state, trainer.world.size)
+    _warn_about_rounding(state, trainer.world.size)
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> None:
@@ -115,7 +115,7 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> N
         targets = _read_whole(model, optimizer, state_dir / OPTIMIZER_FILE)
     else:
         raise unusable_checkpoint_error(state_dir, f"there is neither {OPTIMIZER_FILE} nor {SHARDS}/")
-    take_optimizer_state(model, optimizer, targets)
+    set_optimizer_state(model, optimizer, targets)
 
 
 def _read_whole(model: nn.Module, optimizer: Optimizer, path: Path) -> dict[str, Tensor]:
@@ -125,7 +125,7 @@ def _read_whole(model: nn.Module, optimizer: Optimizer, path: Path) -> dict[str,
             saved = {name: (each.shape, each.dtype) for name, each in whole.items()}
             targets = optimizer_targets(model, optimizer, saved)
             for name, target in targets.items():
-                target.copy_(part_like(whole[name], target))
+                target.copy_(shard_like(whole[name], target))
     except SafetensorError as error:
         raise unusable_checkpoint_error(path, f"the optimizer's state cannot be read: {error}") from error
     return targets
@@ -164,16 +164,16 @@ def continued_progress(source: Mapping[str, Any], device: torch.device) -> Progr
 
 def _refuse_keys(folder: Path, differences: Sequence[Difference]) -> None:
     way = removal_hint(each.key for each in differences)
-    _refuse(folder, [str(each) for each in differences], f"{way}, or {NEW_RUN}" if way else OTHER_RUN)
+    _raise_mismatch(folder, [str(each) for each in differences], f"{way}, or {NEW_RUN}" if way else OTHER_RUN)
 
 
-def _refuse(folder: Path, differences: list[str], hint: str = OTHER_RUN) -> None:
+def _raise_mismatch(folder: Path, differences: list[str], hint: str = OTHER_RUN) -> None:
     if differences:
         message = printable(f"the checkpoint belongs to another run: {listed(differences, separator='; ')}")
         raise ProjectError(CODE, message, hint, str(folder))
 
 
-def _warn_where_sums_may_round_differently(state: Mapping[str, Any], world_size: int) -> None:
+def _warn_about_rounding(state: Mapping[str, Any], world_size: int) -> None:
     now: dict[str, Any] = {"world_size": world_size, "num_threads": torch.get_num_threads()}
     now["versions"] = {**state["versions"], "torch": torch.__version__}
     for name, value in now.items():
@@ -187,31 +187,33 @@ def _warn_where_sums_may_round_differently(state: Mapping[str, Any], world_size:
 
 
 def refuse_other_start(
-    found: VerifiedCheckpoint | None, verified: VerifiedStart | None, run_dir: Path, *, is_again: bool
+    checkpoint: VerifiedCheckpoint | None, verified: VerifiedStart | None, run_dir: Path, *, is_restart: bool
 ) -> None:
     """Raise `ProjectError` CKP007 if a session would not start from the checkpoint that preflight verified.
 
     Args:
-        found: the checkpoint that the trainer found; None for a start at step 0.
+        checkpoint: the checkpoint that the trainer found; None for a start at step 0.
         verified: the start recorded in the receipt; None if it has none, then nothing is compared.
-        is_again: whether this is a restart within a launch. The launch may have saved newer checkpoints than
-            the one that preflight verified, so a restart may start from any checkpoint of its own run.
+        is_restart: whether this is a restart within a launch. The launch may have saved newer checkpoints
+            than the one that preflight verified, so it may start from any checkpoint of its own run.
     """
-    if verified is None or _is_the_same(found, verified):
+    if verified is None or _is_verified_start(checkpoint, verified):
         return
-    if is_again and found is not None and belongs_to(run_dir, found[0]):
+    if is_restart and checkpoint is not None and belongs_to(run_dir, checkpoint[0]):
         return
-    message = f"preflight verified {_described(verified.step, verified.folder)} as the start of this run, "
-    here = "no checkpoint" if found is None else _described(found[1].step, str(found[0]))
+    message = (
+        f"preflight verified {_describe_start(verified.step, verified.folder)} as the start of this run, "
+    )
+    here = "no checkpoint" if checkpoint is None else _describe_start(checkpoint[1].step, str(checkpoint[0]))
     raise ProjectError(CODE, f"{message}but the trainer found {here}", OTHER_START, str(run_dir))
 
 
-def _is_the_same(found: VerifiedCheckpoint | None, verified: VerifiedStart) -> bool:
-    if found is None or not verified.folder:
-        return found is None and not verified.folder
-    folder, manifest = found
+def _is_verified_start(checkpoint: VerifiedCheckpoint | None, verified: VerifiedStart) -> bool:
+    if checkpoint is None or not verified.folder:
+        return checkpoint is None and not verified.folder
+    folder, manifest = checkpoint
     return manifest.step == verified.step and folder.resolve() == Path(verified.folder).resolve()
 
 
-def _described(step: int, folder: str) -> str:
+def _describe_start(step: int, folder: str) -> str:
     return f"step {step:,} ({folder})" if folder else "step 0, without a checkpoint,"

@@ -13,12 +13,12 @@ from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, supersed
 from neobert.runfiles.checkpoint.manifest import add_metrics, read_manifest
 from neobert.tasks.metric import best_step
 from neobert.tasks.specs import is_higher_better
-from neobert.training.checkpoint.publish import point, remove
+from neobert.training.checkpoint.publish import point_link, remove
 
 log = logging.getLogger(__name__)
 
 
-def tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
+def apply_retention(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
     """Update the link `best` and remove checkpoints beyond `save_total_limit`, after a complete save.
 
     Never removed: the newest two, the best, the one that the session started from, and multiples of
@@ -26,15 +26,17 @@ def tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
     """
     try:
         protected = {step for step in (resumed_step, link_best(root, trainer)) if step is not None}
-        for step in retain(root, trainer.save_total_limit, trainer.save_keep_every, frozenset(protected)):
+        for step in remove_old_checkpoints(
+            root, trainer.save_total_limit, trainer.save_keep_every, frozenset(protected)
+        ):
             log.info("removed checkpoint %d, beyond save_total_limit %d", step, trainer.save_total_limit)
-        for name in bound_superseded(root):
+        for name in remove_superseded(root):
             log.info("removed %s: only the newest superseded checkpoint is kept", name)
     except OSError as error:
         log.warning("no checkpoint was removed, because the folder could not be listed: %s", error)
 
 
-def judge(root: Path, trainer: TrainerConfig, step: int, metrics: Mapping[str, float]) -> None:
+def record_metrics(root: Path, trainer: TrainerConfig, step: int, metrics: Mapping[str, float]) -> None:
     """Add evaluation metrics to the checkpoint of a step, and update the link `best`.
 
     Used if a stop interrupted the evaluation before the checkpoint was saved.
@@ -53,19 +55,19 @@ def link_best(root: Path, trainer: TrainerConfig) -> int | None:
     metric = trainer.metric_for_best_model
     if metric is None:
         return None
-    judged = {step: _metrics(root / str(step)) for step in checkpoint_steps(root)}
+    judged = {step: _read_metrics(root / str(step)) for step in checkpoint_steps(root)}
     step = best_step(judged, metric, is_higher_better=is_higher_better(trainer, metric))
     try:
         if step is None:
             (root / BEST).unlink(missing_ok=True)
         else:
-            point(root, BEST, str(step))
+            point_link(root, BEST, str(step))
     except OSError as error:
         log.warning("the link to the best checkpoint could not be updated: %s", error)
     return step
 
 
-def retain(root: Path, limit: int, keep_every: int, protected: frozenset[int]) -> list[int]:
+def remove_old_checkpoints(root: Path, limit: int, keep_every: int, protected: frozenset[int]) -> list[int]:
     """Remove the oldest checkpoints beyond `limit` (0: no limit); return the removed steps.
 
     Keeps steps in `protected`, multiples of `keep_every`, and always the newest two.
@@ -77,13 +79,13 @@ def retain(root: Path, limit: int, keep_every: int, protected: frozenset[int]) -
     return [step for step in doomed if _is_removed(root / str(step))]
 
 
-def bound_superseded(root: Path) -> list[str]:
+def remove_superseded(root: Path) -> list[str]:
     """Remove superseded checkpoints (`.superseded-*`) except the newest; return the removed names."""
     found = [(path.stat().st_ctime_ns, step, path) for step, path in superseded_checkpoints(root)]
     return [path.name for *_, path in sorted(found)[:-SUPERSEDED_KEPT] if _is_removed(path)]
 
 
-def _metrics(folder: Path) -> Mapping[str, float]:
+def _read_metrics(folder: Path) -> Mapping[str, float]:
     try:
         return read_manifest(folder).metrics
     except (ProjectError, PermissionError):

@@ -42,22 +42,22 @@ from neobert.config import digest
 from neobert.errors import ProjectError
 from neobert.export.weights import unique_weights
 from neobert.metric_names import EVAL
-from neobert.parallel.sharding import own_part
+from neobert.parallel.sharding import local_shard
 from neobert.runfiles.attempt import require_current
 from neobert.runfiles.checkpoint.state import STATE_DIR
-from neobert.training.checkpoint.content import SHARDS, Draft, describe, write_content
+from neobert.training.checkpoint.content import SHARDS, CheckpointDraft, describe, write_content
 from neobert.training.checkpoint.parts import write_parts
-from neobert.training.checkpoint.publish import publish, refused
-from neobert.training.checkpoint.retention import judge, tidy
-from neobert.training.checkpoint.shards import stage, write_shards
+from neobert.training.checkpoint.publish import failed_save_error, publish
+from neobert.training.checkpoint.retention import apply_retention, record_metrics
+from neobert.training.checkpoint.shards import stage_copy, write_shards
 from neobert.training.checkpoint.tensors import (
     Layout,
     Snapshot,
-    layout_of,
     optimizer_tensors,
     random_state,
+    tensor_layout,
 )
-from neobert.training.checkpoint.writer import Writer, WritersGroup
+from neobert.training.checkpoint.writer import WritersGroup, WriterThread
 from neobert.training.guards.replicas import compare_replicas
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
@@ -83,10 +83,10 @@ class Saver:
         self.stalls_s: list[float] = []
         self.writes_s: list[float] = []
         self._ranks = WritersGroup(trainer.world)
-        self._writer = Writer()
+        self._writer = WriterThread()
         self._snapshot = Snapshot(trainer.world.device, trainer.optimizer)
         self._sync_history = sync_history
-        self._draft: Draft | None = None
+        self._draft: CheckpointDraft | None = None
         self._is_reserved = False
         self._judged: tuple[int, Mapping[str, float]] = (-1, {})
 
@@ -102,32 +102,32 @@ class Saver:
 
     def follow(self, trainer: Trainer, report: StepReport) -> None:
         """Keep this step's evaluation for the next save, and record a completed save or raise its error."""
-        self._judge(trainer, _finite_evaluations(report.metrics))
+        self._record_metrics(trainer, _finite_evaluations(report.metrics))
         if not self._is_reserved and trainer.optimizer.state:
-            self._snapshot.reserve(self._layout(trainer))
+            self._snapshot.reserve(self._copy_layout(trainer))
             self._is_reserved = True
         if self._writer.is_done:
-            self._settle(trainer, may_fail=_is_to_stop(trainer))
+            self._finish_save(trainer, may_fail=_is_stop_requested(trainer))
 
     def begin(self, trainer: Trainer) -> None:
         """Start saving this step. Returns as soon as training can continue.
 
         Raises `ProjectError` if a weight is NaN or infinite, replicas differ, or the previous save failed.
         """
-        self._begin(trainer)
+        self._begin_save(trainer)
         if self._writer.is_done:
-            self._settle(trainer, may_fail=_is_to_stop(trainer))
+            self._finish_save(trainer, may_fail=_is_stop_requested(trainer))
 
     def finish(self, trainer: Trainer, *, is_complete: bool) -> None:
         """Wait until this step has a complete, verified checkpoint.
 
         If the run was stopped and the save in flight failed, this step is saved once more.
         """
-        self._settle(trainer, may_fail=not is_complete)
+        self._finish_save(trainer, may_fail=not is_complete)
         if self.is_due(trainer):
             trainer.phases.tick()  # another save has its own time
-            self._begin(trainer)
-        self._settle(trainer)
+            self._begin_save(trainer)
+        self._finish_save(trainer)
 
     def close(self) -> None:
         """Wait for the save in flight and stop the writer thread. A failure of the save is only logged."""
@@ -140,33 +140,33 @@ class Saver:
             advice = "saves that waited for the previous save: %d (%.1f s in total); raise trainer.save_steps"
             log.warning(advice, self._writer.num_waits, self._writer.waited_s)
 
-    def _begin(self, trainer: Trainer) -> None:
+    def _begin_save(self, trainer: Trainer) -> None:
         started_s = time.perf_counter()
-        self._make_way(trainer)
+        self._wait_for_previous(trainer)
         trainer.guard.check_weights(trainer.task.model, trainer.progress.step)
         compare_replicas(trainer)
         generators = trainer.world.gather(random_state())
-        self._draft = self._take(trainer, generators)
-        self._writer.start(partial(self._run, trainer, self._draft))
+        self._draft = self._take_snapshot(trainer, generators)
+        self._writer.start(partial(self._write_draft, trainer, self._draft))
         if not trainer.config.trainer.async_save:
             self._writer.wait()
         self.stalls_s.append(time.perf_counter() - started_s)
 
-    def _judge(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
+    def _record_metrics(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
         """Keep evaluation metrics for the save of this step, or add them to its checkpoint if it is saved."""
         self._judged = (trainer.progress.step, metrics)
         if metrics and trainer.progress.is_saved and trainer.world.is_main:
-            judge(trainer.checkpoints, trainer.config.trainer, *self._judged)
+            record_metrics(trainer.checkpoints, trainer.config.trainer, *self._judged)
 
-    def _make_way(self, trainer: Trainer) -> None:
+    def _wait_for_previous(self, trainer: Trainer) -> None:
         num_waits = self._writer.num_waits
-        self._writer.make_way()
-        self._settle(trainer, may_fail=_is_to_stop(trainer))
+        self._writer.wait_for_previous()
+        self._finish_save(trainer, may_fail=_is_stop_requested(trainer))
         if num_waits == 0 < self._writer.num_waits:
             step, waited_s = trainer.progress.step, self._writer.waited_s
             log.warning("the save of step %d waited %.1f s for the previous save", step, waited_s)
 
-    def _settle(self, trainer: Trainer, *, may_fail: bool = False) -> None:
+    def _finish_save(self, trainer: Trainer, *, may_fail: bool = False) -> None:
         """Wait for the save in flight and record its result.
 
         `may_fail`: log its error instead of raising it, because another save follows.
@@ -187,40 +187,44 @@ class Saver:
             message = "saved checkpoint %d in %.1f s (training blocked %.3f s)"
             log.info(message, draft.step, written_s, stalled_s)
 
-    def _take(self, trainer: Trainer, generators: list[bytes]) -> Draft:
+    def _take_snapshot(self, trainer: Trainer, generators: list[bytes]) -> CheckpointDraft:
         """Copy the tensors and the state of this step to host memory for the writer thread."""
-        weights = _weights(trainer)
-        state, loss = _state(trainer), _loss(trainer)
-        parts = {name: own_part(each) for name, each in state.items()}
-        copies = self._snapshot.take(_named(WEIGHTS, weights) | _named(OPTIMIZER, parts) | loss)
+        weights = _weights_to_save(trainer)
+        state, loss = _optimizer_state_to_save(trainer), _loss_to_save(trainer)
+        parts = {name: local_shard(each) for name, each in state.items()}
+        copies = self._snapshot.take(_with_prefix(WEIGHTS, weights) | _with_prefix(OPTIMIZER, parts) | loss)
         step, (judged_step, metrics) = trainer.progress.step, self._judged
-        return Draft(
+        return CheckpointDraft(
             step=step,
             taken_at_s=time.monotonic(),
             metrics=metrics if judged_step == step else {},
             weights={name: copies[WEIGHTS + name] for name in weights},
-            optimizer={name: stage(copies[OPTIMIZER + name], each) for name, each in state.items()},
+            optimizer={name: stage_copy(copies[OPTIMIZER + name], each) for name, each in state.items()},
             loss_sum=copies.get(LOSS_SUM),
             generators=generators,
             state=describe(trainer),
         )
 
-    def _layout(self, trainer: Trainer) -> Layout:
-        """Return the layout of the copies that `_take` makes."""
-        parts = {name: own_part(each) for name, each in _state(trainer).items()}
-        return layout_of(_named(WEIGHTS, _weights(trainer)) | _named(OPTIMIZER, parts) | _loss(trainer))
+    def _copy_layout(self, trainer: Trainer) -> Layout:
+        """Return the layout of the copies that `_take_snapshot` makes."""
+        parts = {name: local_shard(each) for name, each in _optimizer_state_to_save(trainer).items()}
+        return tensor_layout(
+            _with_prefix(WEIGHTS, _weights_to_save(trainer))
+            | _with_prefix(OPTIMIZER, parts)
+            | _loss_to_save(trainer)
+        )
 
-    def _run(self, trainer: Trainer, draft: Draft) -> None:
+    def _write_draft(self, trainer: Trainer, draft: CheckpointDraft) -> None:
         """Write a draft, on the writer thread."""
         started_s = time.perf_counter()
         self._snapshot.wait()
         if trainer.world.is_main:
-            self._lead(trainer, draft)
+            self._write_on_main(trainer, draft)
         else:
-            self._follow(trainer, draft)
+            self._write_on_other_rank(trainer, draft)
         self.writes_s.append(time.perf_counter() - started_s)
 
-    def _lead(self, trainer: Trainer, draft: Draft) -> None:
+    def _write_on_main(self, trainer: Trainer, draft: CheckpointDraft) -> None:
         """Write on rank 0, and send the result to the other ranks."""
         # The other ranks wait in `receive`: without a message they would hang until the collective times out,
         # and report the timeout in place of the cause.
@@ -229,12 +233,14 @@ class Saver:
         except BaseException as error:
             refusal = error
             if not isinstance(refusal, ProjectError):
-                refusal = refused(trainer.checkpoints, draft.step, f"{type(error).__name__}: {error}")
+                refusal = failed_save_error(
+                    trainer.checkpoints, draft.step, f"{type(error).__name__}: {error}"
+                )
             self._ranks.send(asdict(refusal))
             raise
         self._ranks.send(None)
 
-    def _publish(self, trainer: Trainer, draft: Draft) -> None:
+    def _publish(self, trainer: Trainer, draft: CheckpointDraft) -> None:
         root = trainer.checkpoints
 
         def write(folder: Path) -> None:
@@ -248,14 +254,14 @@ class Saver:
 
         publish(root, draft.step, digest(trainer.config), draft.created_utc, write, draft.metrics)
         require_current(root.parent)
-        tidy(root, trainer.config.trainer, trainer.progress.resumed_step)
+        apply_retention(root, trainer.config.trainer, trainer.progress.resumed_step)
 
-    def _write_shares(self, trainer: Trainer, draft: Draft, folder: Path) -> None:
+    def _write_shares(self, trainer: Trainer, draft: CheckpointDraft, folder: Path) -> None:
         """Write this rank's rows of the weights and its optimizer shards. All ranks call it."""
         write_parts(folder, draft.weights, trainer.world.rank, self._ranks.group)
         write_shards(folder / STATE_DIR / SHARDS, draft.optimizer, self._ranks.group)
 
-    def _follow(self, trainer: Trainer, draft: Draft) -> None:
+    def _write_on_other_rank(self, trainer: Trainer, draft: CheckpointDraft) -> None:
         """Write this rank's share, if sharded, and raise the error that rank 0 reports."""
         received = self._ranks.receive()
         if trainer.world.is_sharded and isinstance(received, Path):
@@ -266,37 +272,37 @@ class Saver:
             raise ProjectError(**received)
 
 
-def _is_to_stop(trainer: Trainer) -> bool:
+def _is_stop_requested(trainer: Trainer) -> bool:
     """Return whether a stop was requested on this rank; then it saves once more. Other ranks may differ."""
     return trainer.signals.requested is not None
 
 
-def _weights(trainer: Trainer) -> dict[str, Tensor]:
-    """Return the weights that this rank copies: its rows of sharded ones, and on rank 0 all others.
+def _weights_to_save(trainer: Trainer) -> dict[str, Tensor]:
+    """Return the weights that this rank copies: its rows of sharded weights; on rank 0, also all others.
 
-    Of several replicas of a sharded model, the first one is copied.
+    Only the first replica of a sharded model is copied.
     """
     world = trainer.world
     return {
-        name: own_part(each.detach())
+        name: local_shard(each.detach())
         for name, each in unique_weights(trainer.task.model).items()
         if world.is_main or (world.rank < world.num_shards and isinstance(each, DTensor))
     }
 
 
-def _state(trainer: Trainer) -> dict[str, Tensor]:
+def _optimizer_state_to_save(trainer: Trainer) -> dict[str, Tensor]:
     """Return the optimizer state that this rank copies: its shards, or all of it on rank 0."""
     if trainer.world.is_main or trainer.world.is_sharded:
         return optimizer_tensors(trainer.task.model, trainer.optimizer)
     return {}
 
 
-def _loss(trainer: Trainer) -> dict[str, Tensor]:
+def _loss_to_save(trainer: Trainer) -> dict[str, Tensor]:
     return {LOSS_SUM: trainer.progress.loss.loss_sum} if trainer.world.is_main else {}
 
 
-def _named(prefix: str, each: Mapping[str, T]) -> dict[str, T]:
-    return {prefix + name: value for name, value in each.items()}
+def _with_prefix(prefix: str, values: Mapping[str, T]) -> dict[str, T]:
+    return {prefix + name: value for name, value in values.items()}
 
 
 def _finite_evaluations(row: Mapping[str, Any]) -> dict[str, float]:

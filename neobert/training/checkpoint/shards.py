@@ -30,7 +30,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.tensor import DTensor
 
 from neobert.export import lazy_weights
-from neobert.parallel.sharding import own_part
+from neobert.parallel.sharding import local_shard
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.refusal import unusable_checkpoint_error
 
@@ -53,7 +53,7 @@ DTYPES = {
 Kind = TypeVar("Kind")
 
 
-def stage(copy: Tensor, original: Tensor) -> Tensor:
+def stage_copy(copy: Tensor, original: Tensor) -> Tensor:
     """Return a copy of this rank's shard for `write_shards`, with the placement of the original."""
     if copy.numel():
         # torch's writer clones each tensor that is part of a larger memory, and keeps all clones to the end.
@@ -75,7 +75,9 @@ class ShardWriter(dcp.FileSystemWriter):
 
 def write_shards(folder: Path, tensors: Mapping[str, Tensor], group: Any) -> None:
     """Write this rank's shards. All ranks of the group call it; if one fails, all raise `OSError`."""
-    num_files = ceil(sum(own_part(each).nbytes for each in tensors.values()) / lazy_weights.FILE_BYTES) or 1
+    num_files = (
+        ceil(sum(local_shard(each).nbytes for each in tensors.values()) / lazy_weights.FILE_BYTES) or 1
+    )
     # Reading ahead is for tensors on a GPU: torch would wait for training's stream before each of these.
     writer = ShardWriter(folder, sync_files=True, thread_count=num_files, per_thread_copy_ahead=0)
     try:
@@ -124,7 +126,7 @@ def read_shards(reader: ShardReader, targets: Mapping[str, Tensor]) -> None:
         raise unusable_checkpoint_error(Path(reader.path), reason) from error
 
 
-class _Record:
+class _PickledRecord:
     """Stand-in for a pickled class that only stores the object's state."""
 
     def __setstate__(self, state: Any) -> None:
@@ -135,7 +137,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         # A pickle may set attributes on the class it gets, so each call returns a new one.
         if (module, name) in RECORDS:
-            return type(name, (_Record,), {})
+            return type(name, (_PickledRecord,), {})
         if (module, name) in IGNORED:
             return lambda *_: None
         if (module, name) == ("torch", "Size"):
@@ -152,12 +154,13 @@ def read_shard_metadata(folder: Path) -> Metadata:
     """
     content = (folder / FILE_NAME).read_bytes()
     try:
-        state = _state(_Unpickler(io.BytesIO(content)).load(), "Metadata")
+        state = _record_state(_Unpickler(io.BytesIO(content)).load(), "Metadata")
         return Metadata(
             state_dict_metadata={
-                _is(str, name): _tensor(each) for name, each in state["state_dict_metadata"].items()
+                _require_type(str, name): _parse_tensor(each)
+                for name, each in state["state_dict_metadata"].items()
             },
-            storage_data=dict(_place(*item) for item in state["storage_data"].items()),
+            storage_data=dict(_parse_location(*item) for item in state["storage_data"].items()),
             storage_meta=StorageMeta(),
         )
     except ValueError:
@@ -166,56 +169,56 @@ def read_shard_metadata(folder: Path) -> Metadata:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def _tensor(record: Any) -> TensorStorageMetadata:
-    state = _state(record, "TensorStorageMetadata")
-    dtype = _is(torch.dtype, _state(state["properties"], "TensorProperties")[0])
-    chunks = [_state(each, "ChunkStorageMetadata") for each in _is(list, state["chunks"])]
+def _parse_tensor(record: Any) -> TensorStorageMetadata:
+    state = _record_state(record, "TensorStorageMetadata")
+    dtype = _require_type(torch.dtype, _record_state(state["properties"], "TensorProperties")[0])
+    chunks = [_record_state(each, "ChunkStorageMetadata") for each in _require_type(list, state["chunks"])]
     return TensorStorageMetadata(
         TensorProperties(dtype=dtype),
-        _size(state["size"]),
-        [ChunkStorageMetadata(_size(each["offsets"]), _size(each["sizes"])) for each in chunks],
+        _parse_size(state["size"]),
+        [ChunkStorageMetadata(_parse_size(each["offsets"]), _parse_size(each["sizes"])) for each in chunks],
     )
 
 
-def _place(index: Any, info: Any) -> tuple[MetadataIndex, _StorageInfo]:
+def _parse_location(index: Any, info: Any) -> tuple[MetadataIndex, _StorageInfo]:
     """Convert the index and storage location (file, offset, length) of a tensor chunk.
 
     Raises `ValueError` for a file outside the folder, or an encoded one.
     """
-    key, value = _state(index, "MetadataIndex"), _state(info, "_StorageInfo")
-    file_name = _is(str, value["relative_path"])
+    key, value = _record_state(index, "MetadataIndex"), _record_state(info, "_StorageInfo")
+    file_name = _require_type(str, value["relative_path"])
     is_here = Path(file_name).name == file_name and file_name not in ("", "..")
     if not is_here or value.get("transform_descriptors"):
         raise ValueError(f"tensor file {file_name} is outside the folder or encoded")
     offset, number = key.get("offset"), key.get("index")
     return (
         MetadataIndex(
-            _is(str, key["fqn"]),
-            None if offset is None else _size(offset),
-            None if number is None else _count(number),
+            _require_type(str, key["fqn"]),
+            None if offset is None else _parse_size(offset),
+            None if number is None else _parse_count(number),
         ),
-        _StorageInfo(file_name, _count(value["offset"]), _count(value["length"])),
+        _StorageInfo(file_name, _parse_count(value["offset"]), _parse_count(value["length"])),
     )
 
 
-def _state(record: Any, name: str) -> Any:
-    if not isinstance(record, _Record) or type(record).__name__ != name:
+def _record_state(record: Any, name: str) -> Any:
+    if not isinstance(record, _PickledRecord) or type(record).__name__ != name:
         raise ValueError(f"{name} expected, got {type(record).__name__}")
     return record.state
 
 
-def _size(value: Any) -> torch.Size:
-    return torch.Size(map(_count, _is(tuple, value)))
+def _parse_size(value: Any) -> torch.Size:
+    return torch.Size(map(_parse_count, _require_type(tuple, value)))
 
 
-def _count(value: Any) -> int:
-    count: int = _is(int, value)
+def _parse_count(value: Any) -> int:
+    count: int = _require_type(int, value)
     if count < 0:
         raise ValueError(f"size or offset {count} is negative")
     return count
 
 
-def _is(kind: type[Kind], value: Any) -> Kind:
+def _require_type(kind: type[Kind], value: Any) -> Kind:
     if type(value) is not kind:
         raise ValueError(f"{kind.__name__} expected, got {type(value).__name__}")
     return value

@@ -38,7 +38,7 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> Tensors:
     """Return the optimizer state by name, such as `exp_avg/model.encoder.weight`, without copying it."""
     return {
         f"{key}/{name}": value.detach()
-        for name, parameter in _trained(model)
+        for name, parameter in _trained_parameters(model)
         for key, value in optimizer.state.get(parameter, {}).items()
     }
 
@@ -49,7 +49,7 @@ def optimizer_targets(model: nn.Module, optimizer: Optimizer, saved: Mapping[str
     `saved`: shape and dtype of the full tensors by name. Raises `ProjectError` CKP007 if names or shapes do
     not match the model's parameters, or if the weights of the checkpoint are averages.
     """
-    parameters = dict(_trained(model))
+    parameters = dict(_trained_parameters(model))
     targets: Tensors = {}
     if any(name.startswith(AVERAGED) for name in saved):
         message = "model.safetensors has averaged weights (trainer.ema_decay), not the trained weights"
@@ -57,22 +57,22 @@ def optimizer_targets(model: nn.Module, optimizer: Optimizer, saved: Mapping[str
     for full_name, (shape, dtype) in saved.items():
         parameter = parameters.get(full_name.partition("/")[2])
         if parameter is None:
-            raise _mismatch(f"it has state for unknown parameters, such as {printable(full_name)}")
+            raise _mismatch_error(f"it has state for unknown parameters, such as {printable(full_name)}")
         if len(shape) and shape != parameter.shape:
-            raise _mismatch(f"{full_name} has shape {tuple(shape)}, expected {tuple(parameter.shape)}")
+            raise _mismatch_error(f"{full_name} has shape {tuple(shape)}, expected {tuple(parameter.shape)}")
         whole = torch.empty((), device=parameter.device) if not len(shape) else parameter.detach()
         targets[full_name] = torch.zeros_like(whole, dtype=dtype)
     _refuse_gaps(model, optimizer, saved)
     return targets
 
 
-def take_optimizer_state(model: nn.Module, optimizer: Optimizer, tensors: Tensors) -> None:
+def set_optimizer_state(model: nn.Module, optimizer: Optimizer, tensors: Tensors) -> None:
     """Set the optimizer state to these tensors, by name, without copying them."""
     states: dict[str, Tensors] = defaultdict(dict)
     for full_name, tensor in tensors.items():
         key, name = full_name.split("/", 1)
         states[name][key] = tensor
-    for name, parameter in _trained(model):
+    for name, parameter in _trained_parameters(model):
         optimizer.state[parameter] = states[name]
 
 
@@ -86,11 +86,11 @@ def _refuse_gaps(model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Des
         wanted = set[str]().union(*(keys[name] for name in names))
         for name in names:
             if keys[name] != wanted or (saved and not wanted):
-                raise _mismatch(f"{min(wanted - keys[name], default='state')}/{name} is missing")
+                raise _mismatch_error(f"{min(wanted - keys[name], default='state')}/{name} is missing")
 
 
 def _names_by_rule(model: nn.Module, optimizer: Optimizer) -> list[list[str]]:
-    names = {id(parameter): name for name, parameter in _trained(model)}
+    names = {id(parameter): name for name, parameter in _trained_parameters(model)}
     by_rule: dict[str, list[str]] = defaultdict(list)
     for group in optimizer.param_groups:
         by_rule[group.get("rule", "")] += [names[id(each)] for each in group["params"] if id(each) in names]
@@ -128,15 +128,15 @@ def restore_random_state(packed: bytes) -> None:
         torch.cuda.set_rng_state(state["cuda"])
 
 
-def _trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+def _trained_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name, each) for name, each in model.named_parameters() if each.requires_grad)
 
 
-def _mismatch(message: str) -> ProjectError:
+def _mismatch_error(message: str) -> ProjectError:
     return ProjectError(CODE, f"the optimizer state does not fit the model: {message}")
 
 
-def layout_of(tensors: Mapping[str, Tensor]) -> Layout:
+def tensor_layout(tensors: Mapping[str, Tensor]) -> Layout:
     """Return each tensor's shape and dtype; for a sharded tensor, the full shape."""
     return {name: (each.shape, each.dtype) for name, each in tensors.items()}
 
@@ -150,13 +150,13 @@ class Snapshot:
         self._layout: Layout = {}
         self._memory: dict[str, Tensor] = {}
         if self._stream is not None:
-            optimizer.register_step_pre_hook(self._hold_update)
+            optimizer.register_step_pre_hook(self._delay_update)
 
     def reserve(self, layout: Layout) -> dict[str, Tensor]:
         """Allocate the buffers if the layout changed. Called before the first save: pinning takes seconds."""
         if layout != self._layout:
             self._memory = {}  # free the old memory first: both may not fit
-            self._memory = dict(_views(layout, is_pinned=self._stream is not None))
+            self._memory = dict(_allocate_views(layout, is_pinned=self._stream is not None))
             self._layout = layout
         return self._memory
 
@@ -166,7 +166,7 @@ class Snapshot:
 
         On a GPU, the next optimizer step waits for the copy; no other code may change the tensors before.
         """
-        memory = self.reserve(layout_of(tensors))
+        memory = self.reserve(tensor_layout(tensors))
         if self._stream is None:
             for name, tensor in tensors.items():
                 memory[name].copy_(tensor)
@@ -186,19 +186,19 @@ class Snapshot:
         if self._copied is not None:
             self._copied.synchronize()
 
-    def _hold_update(self, *_: Any) -> None:
+    def _delay_update(self, *_: Any) -> None:
         # On the device: the host queues the optimizer's step at once, and the GPU runs it after the copy.
         if self._copied is not None:
             torch.cuda.current_stream().wait_event(self._copied)
 
 
-def _views(layout: Layout, *, is_pinned: bool) -> Iterator[tuple[str, Tensor]]:
+def _allocate_views(layout: Layout, *, is_pinned: bool) -> Iterator[tuple[str, Tensor]]:
     """Allocate the tensors in slabs of memory: the largest first, each in the first slab that has room."""
     sizes = {name: prod(shape) * dtype.itemsize for name, (shape, dtype) in layout.items()}
-    remaining = sum(map(_aligned, sizes.values()))
+    remaining = sum(map(_align_up, sizes.values()))
     rooms: list[Tensor] = []
     for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
-        num_bytes, taken = sizes[name], _aligned(sizes[name])
+        num_bytes, taken = sizes[name], _align_up(sizes[name])
         index = next((index for index, room in enumerate(rooms) if len(room) >= num_bytes), len(rooms))
         if index == len(rooms):
             size = _slab_bytes(max(0, remaining - sum(map(len, rooms))), num_bytes)
@@ -218,5 +218,5 @@ def _slab_bytes(remaining: int, first: int) -> int:
     return max(min(filled, SLAB_BYTES), needed)
 
 
-def _aligned(num_bytes: int) -> int:
+def _align_up(num_bytes: int) -> int:
     return -(-num_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

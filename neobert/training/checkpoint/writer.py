@@ -17,7 +17,7 @@ import torch.distributed as dist
 from neobert.parallel import World
 
 
-class Writer:
+class WriterThread:
     """Background thread with at most one job in flight, and statistics of waits for it.
 
     Attributes:
@@ -57,7 +57,7 @@ class Writer:
         if self._job is not None:
             wait([self._job])
 
-    def make_way(self) -> None:
+    def wait_for_previous(self) -> None:
         """Wait for the job in flight without raising its exception, and count the wait."""
         if self.is_busy:
             started_s = time.perf_counter()

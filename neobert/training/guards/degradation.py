@@ -61,7 +61,7 @@ class DegradationWatch:
 
     def enforce(self, trainer: Trainer, _report: StepReport) -> None:
         """Raise `StopRequested` on all ranks if a counter keeps growing and guard.on_degradation is stop."""
-        if trainer.config.guard.on_degradation == "stop" and (growing := [*self._growing()]):
+        if trainer.config.guard.on_degradation == "stop" and (growing := [*self._growing_counters()]):
             trainer.state.failure = ProjectError(
                 code=CODE,
                 message=f"{' and '.join(growing)}, in {GROWN_LINES} of the last {WINDOW_LINES} log lines",
@@ -72,7 +72,7 @@ class DegradationWatch:
             )
             raise StopRequested
 
-    def _growing(self) -> Iterator[str]:
+    def _growing_counters(self) -> Iterator[str]:
         for name in ENDS_THE_RUN:
             if sum(self._has_grown[name]) >= GROWN_LINES:
                 yield f"{name} grew to {self._totals[name]}"

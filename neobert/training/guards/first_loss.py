@@ -30,7 +30,7 @@ LIMIT = 0.017
 
 
 @dataclass(frozen=True, slots=True)
-class FirstLoss:
+class FirstLossCheck:
     """Hook that fails the run if the loss before the first step is far above the parent run's.
 
     Attributes:
@@ -58,7 +58,7 @@ class FirstLoss:
         )
 
 
-def first_loss_check(config: RunConfig) -> FirstLoss | None:
+def first_loss_check(config: RunConfig) -> FirstLossCheck | None:
     """Return the hook for a run that evaluates on its parent run's evaluation text.
 
     None if the evaluations differ in documents or masks, or if that run has no evaluation.
@@ -74,7 +74,7 @@ def first_loss_check(config: RunConfig) -> FirstLoss | None:
     step = int(whole.name) if STEP_NAME.fullmatch(whole.name) else -1  # a copy has no metrics next to it
     rows = iter_rows(whole.parents[1] / METRICS)
     losses = [row[EVAL_LOSS] for row in rows if row.get(EVAL_LOSS) is not None and row["step"] <= step]
-    return FirstLoss(parent, losses[-1]) if losses else None
+    return FirstLossCheck(parent, losses[-1]) if losses else None
 
 
 def _has_same_evaluation(config: RunConfig, parent: RunConfig) -> bool:

@@ -86,7 +86,7 @@ class HealthWatch:
         if not side:
             self._speeds.append(speed)
         elif len(self._outside) == SUSTAINED_LINES:
-            yield side, _change(usual, median(self._outside))
+            yield side, _describe_change(usual, median(self._outside))
             self._speeds = deque(self._outside, REFERENCE_LINES)  # the pace from here on
 
     def _judge_reserved(self, reserved: int | None, evaluations: int) -> Iterator[tuple[str, str]]:
@@ -109,7 +109,7 @@ class HealthWatch:
             yield RETRIES, f"the CUDA allocator ran out of memory and freed its cache {times}"
 
 
-def _change(usual: float, now: float) -> str:
+def _describe_change(usual: float, now: float) -> str:
     verb = "rose" if now > usual else "fell"
     return (
         f"throughput {verb} {abs(now / usual - 1):.0%}, from {usual:,.0f} to {now:,.0f} tokens/s "
@@ -145,11 +145,11 @@ class PlateauWatch:
             self._halves[2 * (step - self._first_step) > length].append(loss)
         if step - self._first_step < length:
             return ""
-        message = self._message(self._first_step, step)
+        message = self._plateau_message(self._first_step, step)
         self._first_step, self._halves = step, ([], [])
         return message
 
-    def _message(self, first_step: int, last_step: int) -> str:
+    def _plateau_message(self, first_step: int, last_step: int) -> str:
         if min(map(len, self._halves)) < 2:
             return ""  # the noise cannot be estimated
         earlier, later = map(fmean, self._halves)

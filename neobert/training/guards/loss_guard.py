@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from neobert.config.schema import GuardConfig
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
-from neobert.parallel import own_part
+from neobert.parallel import local_shard
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class FiniteGuard:
         device: torch.device,
         report: Path,
         memory_steps: int,
-        add_up: Callable[[Tensor], Tensor] = lambda own: own,
+        all_reduce_sum: Callable[[Tensor], Tensor] = lambda own: own,
         limits: GuardConfig = NO_SPIKES,
         reports: str = "",
     ) -> None:
@@ -53,14 +53,14 @@ class FiniteGuard:
         Args:
             report: file to which the samples of a bad step are written.
             memory_steps: number of steps whose samples are kept on a GPU; at least the logging interval.
-            add_up: sums a tensor over all ranks, which may hold different shards of the weights.
+            all_reduce_sum: sums a tensor over all ranks, which may hold different shards of the weights.
             limits: loss-spike factor and reaction.
             reports: glob pattern of the report files of all ranks, for error messages, because the samples of
                 any rank may be the cause. Empty with a single rank.
         """
         self._is_on_gpu = device.type == "cuda"
         self._report, self._reports = report, reports or report.name
-        self._add_up = add_up
+        self._add_up = all_reduce_sum
         self._is_bad = torch.zeros((), dtype=torch.bool, device=device)
         self._bad_step = torch.zeros((), dtype=torch.int64, device=device)
         self._spikes = LossSpikeDetector(device, limits.loss_spike_factor)
@@ -103,27 +103,27 @@ class FiniteGuard:
         """
         spike, self.mean_loss = self._spikes.take()
         if spike is not None:
-            path = self._report.with_name(_of_spike(self._report.name))
-            self._write(path, spike.step, {"loss": spike.loss, "mean_loss": spike.mean})
+            path = self._report.with_name(_spike_name(self._report.name))
+            self._write_report(path, spike.step, {"loss": spike.loss, "mean_loss": spike.mean})
             log.warning("step %d: loss spike to %.4g from a mean of %.4g, sample ids in %s", *spike, path)
         if not bool(self._is_bad):
             return
         step = int(self._bad_step)
         if spike is not None and spike.step == step:
             message = f"loss spike at step {step}: loss {spike.loss:.4g}, running mean {spike.mean:.4g}"
-            raise _stop(step, message, str(path.with_name(_of_spike(self._reports))), SPIKE_CODE)
-        self._write(self._report, step, {})
+            raise _stop_error(step, message, str(path.with_name(_spike_name(self._reports))), SPIKE_CODE)
+        self._write_report(self._report, step, {})
         reports = str(self._report.with_name(self._reports))
-        raise _stop(step, f"the loss or the gradient of step {step} is not finite", reports)
+        raise _stop_error(step, f"the loss or the gradient of step {step} is not finite", reports)
 
     def check_weights(self, module: nn.Module, step: int) -> None:
         """Raise `ProjectError` NAN001 if a weight is NaN or infinite. Called before each save."""
         self.check()
-        is_good = [own_part(parameter).isfinite().all() for parameter in module.parameters()]
+        is_good = [local_shard(parameter).isfinite().all() for parameter in module.parameters()]
         if int(self._add_up((~torch.stack(is_good)).sum())):
-            raise _stop(step, f"weights are not finite after step {step}, and were not saved", "")
+            raise _stop_error(step, f"weights are not finite after step {step}, and were not saved", "")
 
-    def _write(self, path: Path, step: int, details: dict[str, Any]) -> None:
+    def _write_report(self, path: Path, step: int, details: dict[str, Any]) -> None:
         batches = next((each for each in self._recent if each["step"] == step), {"step": step})
         try:
             path.write_text(
@@ -133,11 +133,11 @@ class FiniteGuard:
             log.warning("the samples of step %d could not be written: %s", step, error)
 
 
-def _of_spike(name: str) -> str:
+def _spike_name(name: str) -> str:
     return name.replace("nonfinite", "loss_spike")
 
 
-def _stop(step: int, message: str, report: str, code: str = CODE) -> ProjectError:
+def _stop_error(step: int, message: str, report: str, code: str = CODE) -> ProjectError:
     where = f"inspect the batch, whose sample ids are in {report}; " if report else ""
     return ProjectError(
         code=code,

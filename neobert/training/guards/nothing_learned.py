@@ -30,15 +30,15 @@ def warn_of_nothing_learned(trainer: Trainer, report: StepReport) -> None:
             return
     texts = trainer.task.num_evaluated
     for metric in CORRELATIONS:
-        value, guessed = report.metrics.get(metric), of_guesses(texts, trainer.task.num_classes)
+        value, guessed = report.metrics.get(metric), guess_correlation(texts, trainer.task.num_classes)
         if value is not None and value < guessed:
             shown = f"{metric} is {value:.2f}, and random guesses reach {guessed:.2f} on {texts} texts"
             way = f"{WAY}, or evaluate on more texts"
             trainer.state.warn(NOTHING_LEARNED, f"{shown}: no sign of learning; {way}")
 
 
-def of_guesses(texts: int, num_classes: int) -> float:
-    """Return the correlation with `texts` labels that guesses exceed once in 40 times, by a normal estimate.
+def guess_correlation(texts: int, num_classes: int) -> float:
+    """Return the correlation that guesses at `texts` labels exceed in 1 of 40 cases (normal estimate).
 
     Under independence `texts * mcc**2 * (num_classes - 1)` has the mean of a chi-squared of that table.
     """

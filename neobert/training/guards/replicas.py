@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
-from neobert.parallel import own_part
+from neobert.parallel import local_shard
 from neobert.training.state.trainer import Trainer
 
 
@@ -23,7 +23,7 @@ def compare_replicas(trainer: Trainer) -> None:
     if world.num_shards == world.size:
         return
     gathered = world.gather(str(int(checksum(trainer.task.model))).encode())
-    ranks = world.on_main(lambda: differing([int(each) for each in gathered], world.num_shards))
+    ranks = world.on_main(lambda: differing_ranks([int(each) for each in gathered], world.num_shards))
     if ranks:
         named = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
         raise ProjectError(
@@ -37,13 +37,13 @@ def compare_replicas(trainer: Trainer) -> None:
 
 def checksum(module: nn.Module) -> Tensor:
     """Return an int64 checksum of the bits of this rank's fp32 parameters; any flipped bit changes it."""
-    parts = (own_part(parameter.detach()) for parameter in module.parameters())
+    parts = (local_shard(parameter.detach()) for parameter in module.parameters())
     sums = [each.view(torch.int32).sum(dtype=torch.int64) for each in parts]
     places = torch.arange(1, len(sums) + 1, device=sums[0].device)
     return (torch.stack(sums) * places).sum()
 
 
-def differing(sums: Sequence[int], num_shards: int) -> list[int]:
+def differing_ranks(sums: Sequence[int], num_shards: int) -> list[int]:
     """Return the ranks that differ from the majority of their shard, or all of its ranks without a majority.
 
     Neighbouring ranks have different shards.

@@ -42,7 +42,7 @@ class SparseAttentionWatch:
             return
         self._dead_lines = self._dead_lines + 1 if dead > MOST_DEAD else 0
         if self._dead_lines == WARNED_LINES:
-            yield DEAD_GATE, f"{self._dead(dead)} (limit {MOST_DEAD:.0%})"
+            yield DEAD_GATE, f"{self._dead_gates_message(dead)} (limit {MOST_DEAD:.0%})"
         entropy, largest = (metrics[f"{SPARSE}{name}"] for name in ("gate_entropy_mean", "max_gate_mean"))
         is_collapsed = step > SETTLED_STEP and (entropy < LEAST_ENTROPY or largest > LARGEST_GATE)
         if is_collapsed and not self._is_collapsed:
@@ -50,7 +50,7 @@ class SparseAttentionWatch:
             yield COLLAPSE, f"{message}largest share {largest:.2f} (at most {LARGEST_GATE:g})"
         self._is_collapsed = is_collapsed
 
-    def _dead(self, share: float) -> str:
+    def _dead_gates_message(self, share: float) -> str:
         return f"a gate is closed or saturated in {share:.0%} of the layers, for {self._dead_lines} log lines"
 
     def enforce(self, trainer: Trainer, report: StepReport) -> None:
@@ -70,7 +70,7 @@ class SparseAttentionWatch:
             return ProjectError(READS_CODE, message, hint, f"step {report.step}", EXIT_DO_NOT_REQUEUE)
         if not stops or self._dead_lines < LAST_LINES:
             return None
-        message = self._dead(report.metrics[f"{SPARSE}dead_layers"])
+        message = self._dead_gates_message(report.metrics[f"{SPARSE}dead_layers"])
         hint = "dead gates get no gradient: resume from an earlier checkpoint (--resume PATH) with a lower "
         hint += "optimizer.lr, or set guard.on_degradation to warn"
         return ProjectError(DEAD_CODE, message, hint, f"step {report.step}", EXIT_TRAINING_FAILED)

@@ -62,7 +62,7 @@ def consume_halt(run_dir: Path) -> None:
 
 
 @contextmanager
-def watching(run_dir: Path) -> Iterator[DirectoryWatch]:
+def watch_directory(run_dir: Path) -> Iterator[DirectoryWatch]:
     """Keep the run directory open inside the `with` block, to notice when it is moved."""
     descriptor = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -115,7 +115,7 @@ class EarlyStopping:
             trainer.max_steps = step
 
 
-def early_stopping_of(config: RunConfig, run_dir: Path, first_step: int) -> EarlyStopping | None:
+def build_early_stopping(config: RunConfig, run_dir: Path, first_step: int) -> EarlyStopping | None:
     """Build early stopping with its state from metrics.jsonl; None if it is not configured.
 
     `first_step` is the step at which the run begins.

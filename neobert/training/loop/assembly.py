@@ -34,7 +34,7 @@ from neobert.runfiles.continuation import find_source_checkpoint, source_provena
 from neobert.runfiles.phases import STOP_CLOCKS, PhaseTracker
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, NEVER
 from neobert.tasks.specs import spec_of
-from neobert.training.checkpoint.publish import quarantine, sweep
+from neobert.training.checkpoint.publish import delete_temporary_files, quarantine
 from neobert.training.checkpoint.restore import (
     continued_progress,
     refuse_other_data,
@@ -48,7 +48,7 @@ from neobert.training.guards.loss_guard import NO_SPIKES, FiniteGuard
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.source_text import has_source_text, source_evaluation
 from neobert.training.loop.task import Task
-from neobert.training.prepare_model import ReadyModel, prepare_model
+from neobert.training.prepare_model import PreparedModel, prepare_model
 from neobert.training.state.train_state import LossWindow, Progress, TrainState
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.stopwatch import ALWAYS, BREAKDOWN, Stopwatch
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartCheckpoint:
     """Checkpoint that a session starts from, verified, and its state. A fresh start is None instead.
 
     Attributes:
@@ -73,7 +73,7 @@ class Start:
     is_other_text: bool = False
 
 
-def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
+def choose_start(config: RunConfig, run_dir: Path, *, is_restart: bool) -> StartCheckpoint | None:
     """Find the checkpoint that the config selects; None for a fresh start. Only rank 0 calls it.
 
     Raises `ProjectError`: CKP008 if resume_from_checkpoint is `never` and the directory already holds a run,
@@ -81,13 +81,13 @@ def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start |
     """
     root, selector = run_dir / CHECKPOINTS, config.trainer.resume_from_checkpoint
     if selector == NEVER:
-        _refuse_used(run_dir)
-    sweep(root)
+        _refuse_used_directory(run_dir)
+    delete_temporary_files(root)
     found, rejected = folders.find_checkpoint_and_rejected(root, selector)
     continued = config.trainer.continue_from if found is None else None
     if continued is not None:
         found = find_source_checkpoint(continued)
-    refuse_other_start(found, read_receipt(run_dir / RECEIPT).start, run_dir, is_again=is_again)
+    refuse_other_start(found, read_receipt(run_dir / RECEIPT).start, run_dir, is_restart=is_restart)
     if found is None:
         return None
     folder, manifest = found
@@ -95,14 +95,14 @@ def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start |
     if continued is not None:
         refuse_other_model(folder, config)
         log.info("continuing %s on other text, from step %d", folder, manifest.step)
-        return Start(folder, state, source_provenance(folder, state), is_other_text=True)
+        return StartCheckpoint(folder, state, source_provenance(folder, state), is_other_text=True)
     refuse_other_run(folder, config)
     quarantine(root, rejected, folder.name)
     log.info("resuming from %s, step %d", folder, manifest.step)
-    return Start(folder, state, state.get("source"))
+    return StartCheckpoint(folder, state, state.get("source"))
 
 
-def _refuse_used(run_dir: Path) -> None:
+def _refuse_used_directory(run_dir: Path) -> None:
     metrics, saved = run_dir / METRICS, folders.checkpoint_steps(run_dir / CHECKPOINTS)
     if saved or (metrics.exists() and metrics.stat().st_size):
         raise ProjectError(
@@ -114,15 +114,20 @@ def _refuse_used(run_dir: Path) -> None:
 
 
 def build_trainer(
-    config: RunConfig, run_dir: Path, world: World, ready: ReadyModel, signals: Signals, start: Start | None
+    config: RunConfig,
+    run_dir: Path,
+    world: World,
+    ready: PreparedModel,
+    signals: Signals,
+    start: StartCheckpoint | None,
 ) -> Trainer:
     """Build the trainer of a model with its scheduler, and restore `start` if it is given."""
     task, module, optimizer = ready
     if start is not None:
         refuse_other_data(start.folder, start.state, task.identity, is_other_text=start.is_other_text)
-    limits, in_epochs = config.trainer, steps_of_epochs(config, task, world)
+    limits, in_epochs = config.trainer, epochs_to_steps(config, task, world)
     max_steps = limits.max_steps if in_epochs is None else min(limits.max_steps, in_epochs)
-    progress = _progress(start, run_dir, world.device)
+    progress = _initial_progress(start, run_dir, world.device)
     trainer = Trainer(
         config=config,
         max_steps=max_steps,
@@ -140,7 +145,7 @@ def build_trainer(
             world.device,
             run_dir / f"nonfinite_rank{world.rank}.json",
             config.trainer.logging_steps,
-            world.add_up,
+            world.all_reduce_sum,
             config.guard if spec_of(config).has_one_loss(config) else NO_SPIKES,
             reports="nonfinite_rank*.json" if world.size > 1 else "",
         ),
@@ -158,7 +163,7 @@ def build_trainer(
     return trainer
 
 
-def steps_of_epochs(config: RunConfig, task: Task, world: World) -> int | None:
+def epochs_to_steps(config: RunConfig, task: Task, world: World) -> int | None:
     """Convert `max_epochs` to optimizer steps; None if it is not set or the length of an epoch is unknown."""
     epochs = config.trainer.max_epochs
     microbatches = None if epochs is None else task.microbatches_per_epoch()
@@ -169,7 +174,7 @@ def steps_of_epochs(config: RunConfig, task: Task, world: World) -> int | None:
     return steps
 
 
-def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progress:
+def _initial_progress(start: StartCheckpoint | None, run_dir: Path, device: torch.device) -> Progress:
     if start is None:
         return Progress(loss=LossWindow(device), cursor=Cursor())
     if start.is_other_text:
@@ -183,7 +188,7 @@ def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progr
 def start_world(config: RunConfig) -> World:
     """Join the ranks of a run, with all cores and seeded generators. Raises `ProjectError` BUD002."""
     use_all_cores()
-    world = World.of(config)
+    world = World.from_config(config)
     refuse_other_world(config, world)
     make_reproducible(config, world)
     os.environ[TOKEN_ENV] = world.on_main(attempt_token)  # only the launcher of node 0 knows it
@@ -213,7 +218,7 @@ def make_reproducible(config: RunConfig, world: World) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def log_text(report: Mapping[str, Any]) -> None:
+def log_prepared_text(report: Mapping[str, Any]) -> None:
     """Log the source, the documents and the tokens of each split."""
     for split, name in (("train", "training"), ("eval", "evaluation")):
         if split in report:
@@ -227,7 +232,7 @@ def assemble(
     run_dir: Path,
     world: World,
     signals: Signals,
-    start: Start | None,
+    start: StartCheckpoint | None,
     phases: PhaseTracker | None = None,
 ) -> Trainer:
     """Prepare the data, on rank 0 first, then the model, and build the trainer.
@@ -235,15 +240,15 @@ def assemble(
     Raises `StopRequested` if a stop is requested while data is prepared.
     """
     phases = phases or PhaseTracker()
-    with signals.interrupting(), world.main_first(), forward_progress(phases.describe):
+    with signals.raise_on_request(), world.main_first(), forward_progress(phases.describe):
         prepared = prepare(config, phases.tick)
-    log_text(prepared.report)
-    ready = prepare_model(config, prepared, world, is_fresh=start is None, on_sign=phases.tick)
+    log_prepared_text(prepared.report)
+    ready = prepare_model(config, prepared, world, is_fresh=start is None, on_progress=phases.tick)
     trainer = build_trainer(config, run_dir, world, ready, signals, start)
     trainer.phases = phases
     # Without a text, a stop request waits for the first step, which saves the weights.
     if has_source_text(config, trainer.source):
-        with signals.interrupting(), world.main_first(), forward_progress(phases.describe):
+        with signals.raise_on_request(), world.main_first(), forward_progress(phases.describe):
             trainer.source_evaluation = source_evaluation(
                 config, trainer.source, prepared, world, phases.tick
             )

@@ -77,11 +77,11 @@ class Hook:
 
 
 @contextmanager
-def collecting_between_steps() -> Iterator[None]:
+def collect_between_steps() -> Iterator[None]:
     """Disable automatic garbage collection inside the `with` block, and exclude all older objects from it.
 
     By default Python collects in the middle of a step, over everything that imports and set-up created.
-    `Collector` collects between steps, while the device still has queued work.
+    `GarbageCollector` collects between steps, while the device still has queued work.
     """
     was_enabled = gc.isenabled()
     gc.collect()
@@ -95,7 +95,7 @@ def collecting_between_steps() -> Iterator[None]:
             gc.enable()
 
 
-class Collector:
+class GarbageCollector:
     """Hook that runs the garbage collector over objects created since the last call.
 
     The first call also freezes the objects that compilation created in the first steps: scanning them took a

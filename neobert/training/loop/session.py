@@ -41,7 +41,7 @@ from neobert.trackers.tracker import TrackedRun
 from neobert.training.checkpoint.publish import set_aside_after
 from neobert.training.checkpoint.save import Saver
 from neobert.training.guards.degradation import CompilationWatch, DegradationWatch
-from neobert.training.guards.first_loss import FirstLoss, first_loss_check
+from neobert.training.guards.first_loss import FirstLossCheck, first_loss_check
 from neobert.training.guards.forgetting import ForgettingWatch, forgetting_watch
 from neobert.training.guards.health import HealthWatch, PlateauWatch
 from neobert.training.guards.nothing_learned import warn_of_nothing_learned
@@ -49,17 +49,17 @@ from neobert.training.guards.sparse_attention import SparseAttentionWatch
 from neobert.training.guards.stopping import (
     DirectoryWatch,
     EarlyStopping,
+    build_early_stopping,
     consume_halt,
-    early_stopping_of,
-    watching,
+    watch_directory,
 )
 from neobert.training.loop.assembly import (
-    Start,
+    StartCheckpoint,
     assemble,
     choose_start,
     start_world,
 )
-from neobert.training.loop.hooks import Collector, Hook, Stage, StepReport, collecting_between_steps
+from neobert.training.loop.hooks import GarbageCollector, Hook, Stage, StepReport, collect_between_steps
 from neobert.training.loop.signals import Signals, StopRequested
 from neobert.training.loop.steps import evaluate
 from neobert.training.state.trainer import Trainer
@@ -67,8 +67,8 @@ from neobert.training.telemetry.guess_log import GuessLog
 from neobert.training.telemetry.heartbeat import Heartbeat
 from neobert.training.telemetry.jsonl_writer import JsonlWriter, trim_heartbeat
 from neobert.training.telemetry.metric_files import resume_history, write_metric_files
-from neobert.training.telemetry.metrics import MetricsLine, TrainingLog
-from neobert.training.telemetry.traces import tracing
+from neobert.training.telemetry.metrics import MetricsWriter, TrainingLog
+from neobert.training.telemetry.traces import with_trace_hooks
 
 log = logging.getLogger(__name__)
 
@@ -81,20 +81,23 @@ def run_session(
     signals: Signals,
     attach: Attach = lambda _: (),
     *,
-    is_again: bool = False,
+    is_restart: bool = False,
 ) -> int:
     """Train until the run is complete, stopped or failed; return the exit code.
 
     `attach` receives the trainer before its first step and returns additional hooks.
-    `is_again`: this is a restart within a launch, and may start from a checkpoint of that launch.
+    `is_restart`: this is a restart within a launch, and may start from a checkpoint of that launch.
     If choosing the checkpoint fails, the directory is unchanged. Later, every end writes `outcome.json`.
     """
     world = start_world(config)
-    start = world.on_main(partial(begin, config, run_dir, is_again=is_again))
+    start = world.on_main(partial(begin, config, run_dir, is_restart=is_restart))
     step = 0 if start is None else start.state["step"]
     trainer, phases = None, PhaseTracker()
     try:
-        with watching(run_dir) as directory, beating(config, run_dir, world, start, phases) as heartbeat:
+        with (
+            watch_directory(run_dir) as directory,
+            write_heartbeats(config, run_dir, world, start, phases) as heartbeat,
+        ):
             trainer = assemble(config, run_dir, world, signals, start, phases)
             is_complete = train(trainer, heartbeat, directory, attach(trainer))
     except StopRequested:
@@ -118,14 +121,14 @@ def run_session(
     return exit_code
 
 
-def begin(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
+def begin(config: RunConfig, run_dir: Path, *, is_restart: bool) -> StartCheckpoint | None:
     """Choose the checkpoint to start from and remove the previous session's outcome.json. Rank 0 only.
 
     A fresh start verifies the files of `model.pretrained_checkpoint`. Raises `ProjectError` CKP007, or TRN004
     if a later launch has taken over the run.
     """
     require_current(run_dir)
-    start = choose_start(config, run_dir, is_again=is_again)
+    start = choose_start(config, run_dir, is_restart=is_restart)
     if start is None:
         require_intact_weights(config)
     clear_outcome(run_dir)
@@ -154,15 +157,15 @@ def record_failure(run_dir: Path, step: int, error: Exception) -> None:
 
 
 @contextmanager
-def beating(
-    config: RunConfig, run_dir: Path, world: World, start: Start | None, phases: PhaseTracker
+def write_heartbeats(
+    config: RunConfig, run_dir: Path, world: World, start: StartCheckpoint | None, phases: PhaseTracker
 ) -> Iterator[Heartbeat]:
     """Write this rank's heartbeats inside the `with` block, to a file truncated to the resume step."""
     path = heartbeat_path(run_dir, world.rank)
     first_seq = trim_heartbeat(path, None if start is None else start.state["step"])
     receipt = read_receipt(run_dir / RECEIPT)
     heartbeat = Heartbeat(path, world.rank, phases, first_seq, receipt.unguarded, receipt.config_digest)
-    with heartbeat.repeating(config.watchdog.heartbeat_interval_s):
+    with heartbeat.repeat_every(config.watchdog.heartbeat_interval_s):
         yield heartbeat
 
 
@@ -172,15 +175,15 @@ def train(
     """Train with all hooks and save a last checkpoint; return True if complete, False if stopped early."""
     # Preparing text takes minutes: if the directory was deleted since, opening files would recreate it.
     directory.check(trainer)
-    with telemetry(trainer) as line:
+    with open_telemetry(trainer) as line:
         heartbeat.beat(trainer, START)
         saver = Saver(trainer, line.sync)
         try:
             hooks = [*build_hooks(trainer, heartbeat, line, saver, directory), *more]
-            with tracing(trainer, hooks) as hooks, collecting_between_steps():
+            with with_trace_hooks(trainer, hooks) as hooks, collect_between_steps():
                 is_complete = fit_with_plugins(trainer, hooks)
             trainer.phases.enter(SAVE)
-            save(trainer, heartbeat, saver, directory)
+            save_checkpoint(trainer, heartbeat, saver, directory)
             saver.finish(trainer, is_complete=is_complete)
             notify_saved(trainer)
             if trainer.state.failure is not None:
@@ -195,7 +198,7 @@ def train(
 
 
 def build_hooks(
-    trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver: Saver, directory: DirectoryWatch
+    trainer: Trainer, heartbeat: Heartbeat, line: MetricsWriter, saver: Saver, directory: DirectoryWatch
 ) -> list[Hook]:
     """Build the hooks of a run: metrics, evaluation, guards, checkpoints. `Stage` defines their order."""
     every = trainer.config.trainer
@@ -219,7 +222,7 @@ def build_hooks(
         heartbeat.beat(trainer, STEP)
 
     def begin_save(trainer: Trainer, _report: StepReport) -> None:
-        save(trainer, heartbeat, saver, directory)
+        save_checkpoint(trainer, heartbeat, saver, directory)
 
     logged = partial(Hook, name="logging", every=every.logging_steps)
     degradation, sparse = DegradationWatch(), SparseAttentionWatch()
@@ -227,7 +230,7 @@ def build_hooks(
     return [
         Hook(name="checkpoint", act=directory, stage=Stage.CHECK, every=1),
         *(Hook(name="logging", act=watch, stage=Stage.CHECK, every=1) for watch in watches),
-        Hook(name="garbage", act=Collector(), stage=Stage.CHECK, every=every.logging_steps),
+        Hook(name="garbage", act=GarbageCollector(), stage=Stage.CHECK, every=every.logging_steps),
         logged(act=degradation, stage=Stage.COUNT),
         logged(act=TrainingLog(trainer, peak_flops(trainer)), stage=Stage.MEASURE),
         Hook(
@@ -241,10 +244,13 @@ def build_hooks(
         logged(act=PlateauWatch(every.logging_steps), stage=Stage.REACT),
         logged(act=HealthWatch(), stage=Stage.REACT),
         logged(act=sparse, stage=Stage.REACT),
-        *(Hook(name="evaluation", act=each, stage=Stage.REACT, every=1) for each in early_stopping(trainer)),
+        *(
+            Hook(name="evaluation", act=each, stage=Stage.REACT, every=1)
+            for each in early_stopping_hooks(trainer)
+        ),
         *(
             Hook(name="evaluation", act=each, stage=Stage.REACT, every=1, at_start=True)
-            for each in forgetting(trainer)
+            for each in forgetting_hooks(trainer)
         ),
         Hook(name="evaluation", act=warn_of_nothing_learned, stage=Stage.REACT, every=1),
         Hook(name="checkpoint", act=follow, stage=Stage.REACT, every=1, at_start=True),
@@ -256,20 +262,22 @@ def build_hooks(
     ]
 
 
-def early_stopping(trainer: Trainer) -> list[EarlyStopping]:
+def early_stopping_hooks(trainer: Trainer) -> list[EarlyStopping]:
     """Return the early-stopping hook with its state at the resume step; empty if it is not configured.
 
     If patience had already run out, `max_steps` is set to the current step.
     """
     first_step = trainer.progress.first_step
-    stopping = trainer.world.on_main(partial(early_stopping_of, trainer.config, trainer.run_dir, first_step))
+    stopping = trainer.world.on_main(
+        partial(build_early_stopping, trainer.config, trainer.run_dir, first_step)
+    )
     if stopping is None:
         return []
     stopping.end(trainer)
     return [stopping]
 
 
-def forgetting(trainer: Trainer) -> list[ForgettingWatch | FirstLoss]:
+def forgetting_hooks(trainer: Trainer) -> list[ForgettingWatch | FirstLossCheck]:
     """Return the hooks that compare the loss on the source text; empty if none is evaluated."""
     if trainer.source_evaluation is None:
         return []
@@ -280,7 +288,7 @@ def forgetting(trainer: Trainer) -> list[ForgettingWatch | FirstLoss]:
     ]
 
 
-def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, directory: DirectoryWatch) -> None:
+def save_checkpoint(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, directory: DirectoryWatch) -> None:
     """Start a checkpoint of this step, unless one exists or is being written."""
     if saver.is_due(trainer):
         directory.check(trainer)
@@ -289,13 +297,13 @@ def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, directory: Direct
 
 
 @contextmanager
-def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
+def open_telemetry(trainer: Trainer) -> Iterator[MetricsWriter]:
     """Open metrics.jsonl, truncated to the resume step, and the trackers; close them after the block."""
     run_dir, world, progress = trainer.run_dir, trainer.world, trainer.progress
     with ExitStack() as stack:
         stack.enter_context(closing(trainer.batches))
         if not world.is_main:
-            yield MetricsLine(None, ())
+            yield MetricsWriter(None, ())
             return
         superseded = set_aside_after(trainer.checkpoints, progress.step)
         if superseded:
@@ -305,12 +313,12 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
             write_atomically(run_dir / CONTINUED, json.dumps(trainer.source, indent=2).encode() + b"\n")
         stack.callback(write_metric_files, run_dir)
         writer = stack.enter_context(closing(JsonlWriter(run_dir / METRICS)))
-        trackers = trackers_of(trainer)
+        trackers = start_trackers(trainer)
         stack.callback(close_trackers, trackers)
-        yield MetricsLine(writer, trackers)
+        yield MetricsWriter(writer, trackers)
 
 
-def trackers_of(trainer: Trainer) -> Sequence[BackgroundTracker]:
+def start_trackers(trainer: Trainer) -> Sequence[BackgroundTracker]:
     """Start the configured experiment trackers."""
     config, run_dir, first_step = trainer.config, trainer.run_dir, trainer.progress.first_open_step
     names = requested_trackers(config.trackers, with_wandb=config.wandb.enabled)

@@ -39,10 +39,10 @@ class Signals:
         self._is_late: list[Callable[[], bool]] = []
 
     @contextmanager
-    def installed(self) -> Iterator[Signals]:
+    def handle_signals(self) -> Iterator[Signals]:
         """Handle SIGTERM, SIGINT and SIGUSR1 inside the `with` block, and restore the handlers after it."""
         self._owner = os.getpid()
-        before = {number: signal.signal(number, self._note) for number in (*STOPS, WARNING)}
+        before = {number: signal.signal(number, self._record_signal) for number in (*STOPS, WARNING)}
         try:
             yield self
         finally:
@@ -66,7 +66,7 @@ class Signals:
         self.requested = self.requested or kind
 
     @contextmanager
-    def interrupting(self) -> Iterator[None]:
+    def raise_on_request(self) -> Iterator[None]:
         """Raise `StopRequested` inside the `with` block as soon as a stop is requested.
 
         Only for blocks that can be interrupted without losing work.
@@ -93,7 +93,7 @@ class Signals:
             self.requested = signal.SIGTERM
         return [int(self.requested == kind) for kind in STOPS]
 
-    def obey(self, votes: Sequence[int]) -> None:
+    def stop_if_requested(self, votes: Sequence[int]) -> None:
         """Raise `StopRequested` if any rank has a stop request.
 
         `votes`: the property `votes`, summed over all ranks.
@@ -103,7 +103,7 @@ class Signals:
                 self.requested = self.requested or kind
                 raise StopRequested
 
-    def _note(self, number: int, _frame: FrameType | None) -> None:
+    def _record_signal(self, number: int, _frame: FrameType | None) -> None:
         if os.getpid() != self._owner:
             # A forked child process inherited the handler: end by the signal's default action.
             signal.signal(number, signal.SIG_DFL)

@@ -55,20 +55,20 @@ def source_evaluation(
     if parent is not None:
         reading = with_checkpoint_text(config, parent)
         own = TokenizerConfig(path=str(prepared.tokenizer_dir))
-        text = _prepared(replace(reading, tokenizer=own), on_progress)
+        text = _prepare_text(replace(reading, tokenizer=own), on_progress)
     elif place is not None:
-        reading, text = _given_text(config, prepared, on_progress)
+        reading, text = _configured_text(config, prepared, on_progress)
     else:
         assert source is not None
         reading = with_rows_of(config, with_source_text(config, source))
-        text = _text_of_run(reading, prepared, on_progress)
+        text = _parent_run_text(reading, prepared, on_progress)
     if text.eval is None:
         log.warning("no evaluation of the source text: the source run had no evaluation split")
         return None
     return partial(EvalStream, text, reading, text.tokenizer, rank=world.dp_rank, world_size=world.dp_size)
 
 
-def _given_text(
+def _configured_text(
     config: RunConfig, prepared: PreparedData, on_progress: Callable[[], None]
 ) -> tuple[RunConfig, PreparedData]:
     """Return the text at `trainer.eval_source_path`, in this run's tokens and entirely for evaluation."""
@@ -86,12 +86,12 @@ def _given_text(
         tokenizer=TokenizerConfig(path=str(prepared.tokenizer_dir)),
         trainer=replace(config.trainer, metric_for_best_model=None),
     )
-    text = _prepared(reading, on_progress)
+    text = _prepare_text(reading, on_progress)
     assert isinstance(text.train, SegmentStore)
     return reading, replace(text, eval=text.train)
 
 
-def _prepared(reading: RunConfig, on_progress: Callable[[], None]) -> PreparedData:
+def _prepare_text(reading: RunConfig, on_progress: Callable[[], None]) -> PreparedData:
     try:
         return prepare(reading, on_progress)
     except ProjectError as error:
@@ -100,20 +100,24 @@ def _prepared(reading: RunConfig, on_progress: Callable[[], None]) -> PreparedDa
         raise ProjectError(error.code, message, f"set {PATH} to a file or folder with text", PATH) from error
 
 
-def _text_of_run(reading: RunConfig, prepared: PreparedData, on_progress: Callable[[], None]) -> PreparedData:
+def _parent_run_text(
+    reading: RunConfig, prepared: PreparedData, on_progress: Callable[[], None]
+) -> PreparedData:
     """Return the text of the run that this run continues."""
     try:
         text = prepare(reading, on_progress)
     except ProjectError as error:
         place = f"{error.place}: " if error.place else ""
         hint = "restore the source text (a relative path starts at the working directory)"
-        raise _refusal(f"the source text cannot be read: {place}{error.message}", hint, error.code) from error
+        raise _source_text_error(
+            f"the source text cannot be read: {place}{error.message}", hint, error.code
+        ) from error
     if text.tokenizer.digest != prepared.tokenizer.digest:
-        raise _refusal(
+        raise _source_text_error(
             "the source text or its tokenizer has changed", "restore the source text and its tokenizer"
         )
     return text
 
 
-def _refusal(message: str, hint: str, code: str = "CKP007") -> ProjectError:
+def _source_text_error(message: str, hint: str, code: str = "CKP007") -> ProjectError:
     return ProjectError(code, message, f"{hint}, or set trainer.eval_source_text: false", KEY)

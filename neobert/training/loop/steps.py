@@ -81,7 +81,7 @@ def run_step(trainer: Trainer) -> None:
             batches = fetch(trainer)
             stopwatch.note(COLLATE, sum(batch.collate_ms for batch in batches))
             trainer.phases.enter(COLLECTIVE)
-            num_targets, num_tokens = agree(trainer, batches)
+            num_targets, num_tokens = agree_on_counts(trainer, batches)
         trainer.phases.enter(COMPILE if is_early else STEP)
         loss_sum = (trainer.task.step or accumulate)(trainer, batches, num_targets)
         if progress.step == 0 and any(batch.num_targets for batch in batches):
@@ -102,15 +102,15 @@ def fetch(trainer: Trainer) -> list[Batch]:
     """
     step, config = trainer.progress.step, trainer.config
     try:
-        with trainer.signals.interrupting():
+        with trainer.signals.raise_on_request():
             batches = [next(trainer.batches) for _ in range(microbatches_at(step, config.trainer))]
     except StopRequested:
         return []
     length = piece_length_at(step, config, trainer.max_steps)
-    return batches if length is None else [batch.in_pieces(length) for batch in batches]
+    return batches if length is None else [batch.split_segments(length) for batch in batches]
 
 
-def agree(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
+def agree_on_counts(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
     """Return the step's target and token counts, summed over all ranks.
 
     Raises `StopRequested` on all ranks if any rank has a stop request.
@@ -121,7 +121,7 @@ def agree(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
         sum(map(trainer.task.flops, batches)),
     ]
     num_targets, num_tokens, flops, *votes = trainer.world.sum_over_ranks(own + trainer.signals.votes)
-    trainer.signals.obey(votes)
+    trainer.signals.stop_if_requested(votes)
     trainer.state.flops += flops
     return num_targets, num_tokens
 
@@ -137,13 +137,13 @@ def accumulate(trainer: StepServices, batches: Sequence[Batch], num_targets: int
     for index, batch in enumerate(batches):
         with stopwatch.section("copy"):
             inputs = trainer.task.inputs(batch, world.device)
-        with world.holding_gradients(trainer.module, is_last=index == len(batches) - 1):
+        with world.gradient_sync(trainer.module, is_last=index == len(batches) - 1):
             with stopwatch.section("forward"):
                 loss_sum = trainer.module(**inputs)
             with stopwatch.section("backward"):
                 (loss_sum * scale).backward()
         total += loss_sum.detach()
-    return world.add_up(total)
+    return world.all_reduce_sum(total)
 
 
 def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor, num_targets: int) -> None:
@@ -184,9 +184,9 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
         return {}
     found: dict[str, float | None] = {}
     started_s = time.perf_counter()
-    values = _evaluated(trainer, evaluation)
+    values = _evaluate_text(trainer, evaluation)
     if trainer.source_evaluation is not None:
-        of_source = _evaluated(trainer, trainer.source_evaluation)
+        of_source = _evaluate_text(trainer, trainer.source_evaluation)
         values |= {source_metric_name(name): value for name, value in of_source.items()}
     for name, value in values.items():
         is_number = value is None or math.isfinite(value)
@@ -195,30 +195,30 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
             step = trainer.progress.step
             log.warning("step %d: evaluation metric %s is not finite: %s", step, metric, value)
         found[name] = value if is_number else None
-    _warn_of_undefined(trainer, found)
+    _warn_about_missing_metric(trainer, found)
     trainer.state.evaluations += 1
     trainer.state.evaluation_s = time.perf_counter() - started_s
     return found | {"time/evaluation_ms": trainer.state.evaluation_s * 1000}
 
 
-def _warn_of_undefined(trainer: Trainer, found: Mapping[str, float | None]) -> None:
+def _warn_about_missing_metric(trainer: Trainer, metrics: Mapping[str, float | None]) -> None:
     """Warn if the metric that selects the best checkpoint has no value in this evaluation."""
     metric = trainer.config.trainer.metric_for_best_model
-    if metric is not None and metric in found and found[metric] is None:
+    if metric is not None and metric in metrics and metrics[metric] is None:
         message = f"{metric} has no value on the evaluation data: it cannot select a best checkpoint"
         if trainer.config.trainer.early_stopping_patience is not None:
             message += " and does not count for early stopping"
         trainer.state.warn("undefined_metric", message)
 
 
-def _evaluated(trainer: Trainer, evaluation: Callable[[], Iterable[Any]]) -> dict[str, float | None]:
+def _evaluate_text(trainer: Trainer, evaluation: Callable[[], Iterable[Any]]) -> dict[str, float | None]:
     """Evaluate the objective in eval mode on this rank's microbatches; return the metrics of all ranks."""
     metrics = trainer.task.metrics()
     world, objective = trainer.world, trainer.task.objective
     objective.eval()
     try:
-        with world.evaluating(trainer.module):
-            for done, batch in enumerate(_batches(trainer, iter(evaluation())), start=1):
+        with world.evaluation_context(trainer.module):
+            for done, batch in enumerate(_synchronized_batches(trainer, iter(evaluation())), start=1):
                 trainer.phases.enter(EVALUATION)
                 trainer.phases.parts = (done, trainer.state.evaluation_parts)
                 with world.autocast():
@@ -231,24 +231,24 @@ def _evaluated(trainer: Trainer, evaluation: Callable[[], Iterable[Any]]) -> dic
     return metrics.values(world)
 
 
-def _batches(trainer: Trainer, stream: Iterator[Any]) -> Iterator[Any]:
+def _synchronized_batches(trainer: Trainer, stream: Iterator[Any]) -> Iterator[Any]:
     """Yield this rank's microbatches. All ranks iterate equally often, until no rank has any left.
 
     Raises `StopRequested` on all ranks if any rank has a stop request.
     """
     while True:
-        batch = _next(trainer, stream)
+        batch = _next_batch(trainer, stream)
         num_left, *votes = trainer.world.sum_over_ranks([int(batch is not None), *trainer.signals.votes])
-        trainer.signals.obey(votes)
+        trainer.signals.stop_if_requested(votes)
         if not num_left:
             return
         if batch is not None:
             yield batch
 
 
-def _next(trainer: Trainer, stream: Iterator[Any]) -> Any | None:
+def _next_batch(trainer: Trainer, stream: Iterator[Any]) -> Any | None:
     try:
-        with trainer.signals.interrupting():
+        with trainer.signals.raise_on_request():
             return next(stream, None)
     except StopRequested:
         return None

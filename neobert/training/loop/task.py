@@ -31,14 +31,14 @@ class TaskInputs:
 
     Attributes:
         backbone: the model, with its initial weights.
-        on_sign: called on progress while waiting for data.
+        on_progress: called on progress while waiting for data.
     """
 
     config: RunConfig
     prepared: PreparedData
     world: World
     backbone: Backbone
-    on_sign: Callable[[], None] = lambda: None
+    on_progress: Callable[[], None] = lambda: None
 
 
 class Batch(Protocol):
@@ -60,7 +60,7 @@ class Batch(Protocol):
     def collate_ms(self) -> float:
         """Milliseconds that a loader thread took to build the microbatch."""
 
-    def in_pieces(self, length: int) -> Batch:
+    def split_segments(self, length: int) -> Batch:
         """Cut documents longer than `length` tokens, for the sequence-length warm-up."""
 
 
@@ -114,7 +114,7 @@ TINY = 1e-30
 """Smallest divisor of a relative result."""
 
 
-class Answer(NamedTuple):
+class ProbeResult(NamedTuple):
     """Result of a probe of the trained task whose correct result is known. Rules define the limits.
 
     Attributes:
@@ -127,7 +127,7 @@ class Answer(NamedTuple):
     value: float
 
 
-class Examiner(Protocol):
+class TaskProber(Protocol):
     """Interface through which a probe evaluates and trains the task. All ranks call the same methods."""
 
     def loss(self, batch: Any) -> float:
@@ -140,7 +140,7 @@ class Examiner(Protocol):
         """Train a few steps on one microbatch at the peak learning rate."""
 
 
-def no_answers(_examiner: Examiner, _batch: Any) -> Iterator[Answer]:
+def no_probe_results(_examiner: TaskProber, _batch: Any) -> Iterator[ProbeResult]:
     """Yield nothing, for a task without tests of its own."""
     yield from ()
 
@@ -204,7 +204,7 @@ class Task:
     num_classes: int
     targets_per_token: float
     num_evaluated: int = 0
-    probe: Callable[[Examiner, Any], Iterator[Answer]] = no_answers
+    probe: Callable[[TaskProber, Any], Iterator[ProbeResult]] = no_probe_results
     step: Step | None = None
     reference_step: Step | None = None
     logged: Callable[[World], Mapping[str, float]] = lambda _world: {}

@@ -20,7 +20,7 @@ class GuessLog:
     def __init__(self, trainer: Trainer) -> None:
         self._guesser = trainer.task.guesser
         if self._guesser is not None:
-            kept = _read(trainer.run_dir / FILE_NAME).before(trainer.progress.first_open_step)
+            kept = _read_samples(trainer.run_dir / FILE_NAME).before(trainer.progress.first_open_step)
             self._samples = kept if kept.texts == self._guesser.texts else Samples(self._guesser.texts)
 
     def add(self, trainer: Trainer) -> None:
@@ -33,7 +33,7 @@ class GuessLog:
             return
         objective.eval()
         try:
-            with world.entered(trainer.module, backbone.ends), world.autocast():
+            with world.gather_root_parameters(trainer.module, backbone.ends), world.autocast():
                 guesses = self._guesser.guesses(backbone, world.device)
         finally:
             objective.train()
@@ -46,7 +46,7 @@ class GuessLog:
                 log.warning("%s: %s", FILE_NAME, describe_write_error(error))
 
 
-def _read(path: Path) -> Samples:
+def _read_samples(path: Path) -> Samples:
     try:
         return parse_samples(parse_object(path.read_bytes()) or {})
     except OSError:

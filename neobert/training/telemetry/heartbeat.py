@@ -15,7 +15,7 @@ from typing import Any
 
 from neobert.clock import boot_id, seconds_since_boot
 from neobert.errors import write_error_file
-from neobert.model.attention import summarize
+from neobert.model.attention import summarize_kernels
 from neobert.plan.pace import evaluations_after
 from neobert.runfiles.attempt import is_replaced, replaced_error
 from neobert.runfiles.phases import PhaseTracker
@@ -66,12 +66,14 @@ class Heartbeat:
         self._is_over = threading.Event()
 
     @contextmanager
-    def repeating(self, interval_s: float) -> Iterator[None]:
+    def repeat_every(self, interval_s: float) -> Iterator[None]:
         """Repeat the last heartbeat at this interval inside the `with` block.
 
         If a later launch takes over the run, the file is left to it, and the process ends.
         """
-        thread = threading.Thread(target=self._repeat, args=(interval_s,), name="heartbeat", daemon=True)
+        thread = threading.Thread(
+            target=self._repeat_heartbeat, args=(interval_s,), name="heartbeat", daemon=True
+        )
         thread.start()
         try:
             yield
@@ -86,15 +88,15 @@ class Heartbeat:
         self._trainer, self._fields = trainer, _trainer_fields(trainer)
         self._append()
 
-    def _repeat(self, interval_s: float) -> None:
+    def _repeat_heartbeat(self, interval_s: float) -> None:
         self._append()
         while not self._is_over.wait(interval_s):
             if is_replaced(self._run_dir):
-                self._leave()
+                self._exit_if_still_running()
                 return
             self._append()
 
-    def _leave(self) -> None:
+    def _exit_if_still_running(self) -> None:
         """End the process of a replaced launch if its loop does not.
 
         After the loss of a node, gloo may wait for the other ranks until its timeout of half an hour.
@@ -109,18 +111,18 @@ class Heartbeat:
         """Append a line. An `OSError` is only logged: writing metrics or a checkpoint would raise it."""
         with self._writing:
             try:
-                self._writer.append(self._line())
+                self._writer.append(self._build_line())
             except OSError as error:
                 log.warning("the heartbeat could not be written: %s", error)
             else:
                 self._seq += 1
 
-    def _line(self) -> Line:
+    def _build_line(self) -> Line:
         last = self._phases.last
         return {
             "schema_version": SCHEMA_VERSION,
             "config_digest": self._config_digest or None,
-            "ts_utc": _utc(time.time()),
+            "ts_utc": _to_utc(time.time()),
             "boot_id": boot_id() or None,
             "boot_s": round(seconds_since_boot(), 3),
             "seq": self._seq,
@@ -132,10 +134,10 @@ class Heartbeat:
             "unguarded": self._unguarded or None,
             "step": last.step,
             "last_progress_step": last.step,
-            "last_progress_ts_utc": _utc(last.at_s),
+            "last_progress_ts_utc": _to_utc(last.at_s),
             "phase_longest_s": {name: round(took_s, 3) for name, took_s in self._phases.longest_s.items()},
             **self._fields,
-            **_at_risk(self._trainer),
+            **_work_at_risk(self._trainer),
         }
 
 
@@ -148,7 +150,7 @@ def _trainer_fields(trainer: Trainer) -> Line:
         **asdict(trainer.state.last_metrics),
         **memory_fields(world.device),
         "gpu_mem_peak_percent": peak_percent(world.device),
-        "attention_kernel": summarize(trainer.task.attention_ran),
+        "attention_kernel": summarize_kernels(trainer.task.attention_ran),
         "compute_dtype": str(world.compute_dtype).removeprefix("torch."),
         "recompiles": trainer.state.recompiles,
         "kernel_fallbacks": trainer.state.kernel_fallbacks,
@@ -173,7 +175,7 @@ def _eta_s(trainer: Trainer) -> float | None:
     return (last - step) * step_time_s + evaluations_s
 
 
-def _at_risk(trainer: Trainer | None) -> Line:
+def _work_at_risk(trainer: Trainer | None) -> Line:
     if trainer is None:
         return dict.fromkeys(("last_checkpoint_step", "last_checkpoint_age_s", "work_at_risk_min"))
     unsaved_s, saved_step = time.monotonic() - trainer.state.saved_at_s, trainer.progress.saved_step
@@ -184,5 +186,5 @@ def _at_risk(trainer: Trainer | None) -> Line:
     }
 
 
-def _utc(at_s: float) -> str:
+def _to_utc(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")

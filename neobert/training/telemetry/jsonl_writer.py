@@ -25,7 +25,7 @@ class JsonlWriter:
     def __init__(self, path: Path, limit_bytes: int | None = None) -> None:
         """Open the file for appending.
 
-        `limit_bytes`: size above which the file is renamed to `rotated(path)` and a new one is started.
+        `limit_bytes`: size above which the file is renamed to `rotated_path(path)` and a new one is started.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._limit_bytes = path, limit_bytes
@@ -60,13 +60,13 @@ class JsonlWriter:
     def _rotate(self) -> None:
         """Rename the full file and open a new one. Raises `OSError`; the old file then stays in use."""
         with suppress(FileNotFoundError):  # renamed by the last attempt, which then failed to open a new file
-            self._path.replace(rotated(self._path))
+            self._path.replace(rotated_path(self._path))
         full, self._file = self._file, self._path.open("ab", buffering=0)
         with suppress(OSError):
             full.close()
 
 
-def rotated(path: Path) -> Path:
+def rotated_path(path: Path) -> Path:
     """Return the name of the rotated file, which holds the lines that precede `path`."""
     return path.with_name(f"{path.name}.1")
 
@@ -98,14 +98,14 @@ def trim_heartbeat(path: Path, resumed_step: int | None) -> int:
 
     `resumed_step` is None for a fresh start: all lines are dropped.
     """
-    files = (rotated(path), path)
+    files = (rotated_path(path), path)
     last_seq = max((row.get("seq", -1) for file in files for row in iter_rows(file)), default=-1)
     for file in files:
-        keep_rows(file, lambda row: resumed_step is not None and _step(row) <= resumed_step)
+        keep_rows(file, lambda row: resumed_step is not None and _row_step(row) <= resumed_step)
     return last_seq + 1
 
 
-def _step(row: Row) -> int:
+def _row_step(row: Row) -> int:
     """Return a row's step, or -1 if it has none; heartbeats before the first step have none."""
     step = row.get("step")
     return step if is_count(step) else -1

@@ -1,4 +1,4 @@
-"""Memory use of the process and its GPU: `_mib` is bytes // 2**20, `_gib` is `_mib` / 1024."""
+"""Memory use of the process and its GPU: `_to_mib` is bytes // 2**20, `_to_gib` is `_to_mib` / 1024."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def gpu_bytes(device: torch.device) -> tuple[int | None, int | None, int | None]
 def gpu_fields(allocated: int | None, reserved: int | None, total: int | None) -> Reading:
     """Convert GPU memory from bytes to heartbeat fields in MiB and GiB."""
     return {
-        "gpu_mem_alloc_mib": _mib(allocated),
-        "gpu_mem_alloc_gib": _gib(allocated),
-        "gpu_mem_reserved_mib": _mib(reserved),
-        "gpu_mem_reserved_gib": _gib(reserved),
-        "gpu_mem_total_mib": _mib(total),
+        "gpu_mem_alloc_mib": _to_mib(allocated),
+        "gpu_mem_alloc_gib": _to_gib(allocated),
+        "gpu_mem_reserved_mib": _to_mib(reserved),
+        "gpu_mem_reserved_gib": _to_gib(reserved),
+        "gpu_mem_total_mib": _to_mib(total),
     }
 
 
-def _mib(num_bytes: int | None) -> int | None:
+def _to_mib(num_bytes: int | None) -> int | None:
     return None if num_bytes is None else num_bytes // BYTES_PER_MIB
 
 
-def _gib(num_bytes: int | None) -> float | None:
+def _to_gib(num_bytes: int | None) -> float | None:
     return None if num_bytes is None else num_bytes // BYTES_PER_MIB / MIB_PER_GIB

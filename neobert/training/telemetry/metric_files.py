@@ -48,7 +48,7 @@ def write_metric_files(run_dir: Path) -> None:
         return
     source = run_dir / METRICS
     try:
-        columns, summary = _survey(iter_rows(source))
+        columns, summary = _collect_columns_and_summary(iter_rows(source))
         if columns[TRAIN_LOSS]:
             _write_csv(run_dir / TRAINING, source, TRAIN_LOSS, list(columns[TRAIN_LOSS]))
         if columns[EVAL_LOSS]:
@@ -59,7 +59,7 @@ def write_metric_files(run_dir: Path) -> None:
         log.warning("%s, %s and %s could not be written: %s", TRAINING, VALIDATION, SUMMARY, error)
 
 
-def _survey(rows: Iterator[Row]) -> tuple[dict[str, dict[str, None]], dict[str, Any]]:
+def _collect_columns_and_summary(rows: Iterator[Row]) -> tuple[dict[str, dict[str, None]], dict[str, Any]]:
     """Return the columns of each table (training, validation) in order of appearance, and the summary."""
     columns: dict[str, dict[str, None]] = {TRAIN_LOSS: {}, EVAL_LOSS: {}}
     metrics: dict[str, dict[str, float]] = {}
@@ -70,20 +70,20 @@ def _survey(rows: Iterator[Row]) -> tuple[dict[str, dict[str, None]], dict[str, 
             continue
         last_step = step
         for mark in (mark for mark in columns if mark in row):
-            columns[mark] |= dict.fromkeys(name for name in row if _table_of(name) == mark)
+            columns[mark] |= dict.fromkeys(name for name in row if _table_name(name) == mark)
         for name, value in row.items():
             if name != "step" and is_number(value):
-                _add(metrics.setdefault(name, {}), name, value, step)
+                _update_summary(metrics.setdefault(name, {}), name, value, step)
     return columns, {"schema_version": SCHEMA_VERSION, "step": last_step, "metrics": metrics}
 
 
-def _table_of(name: str) -> str | None:
+def _table_name(name: str) -> str | None:
     if name == "step":
         return None
     return EVAL_LOSS if name.startswith(EVALUATED) else TRAIN_LOSS
 
 
-def _add(metric: dict[str, float], name: str, value: float, step: int) -> None:
+def _update_summary(metric: dict[str, float], name: str, value: float, step: int) -> None:
     metric |= {"last": value, "last_step": step}
     if name not in IS_HIGHER_BETTER:
         return

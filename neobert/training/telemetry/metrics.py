@@ -64,7 +64,7 @@ class TrainingLog:
         self._breakdown = Breakdown() if trainer.config.trainer.timing_breakdown else None
         self._untargeted = 0
         self._pace = SmoothedPace()
-        self._note(trainer)
+        self._remember_totals(trainer)
         trainer.stopwatch.read()  # set-up does not count as training
 
     def __call__(self, trainer: Trainer, report: StepReport) -> dict[str, float | None]:
@@ -78,16 +78,16 @@ class TrainingLog:
         loss, grad_norm = trainer.progress.loss.take(), float(trainer.state.grad_norm)
         times = trainer.stopwatch.read()
         logged = dict(trainer.task.logged(trainer.world))
-        trainer.state.last_metrics = self._reading(trainer, times, loss, grad_norm, logged)
-        self._note(trainer)
+        trainer.state.last_metrics = self._last_metrics(trainer, times, loss, grad_norm, logged)
+        self._remember_totals(trainer)
         return (
-            fields(trainer, float(weight_norm))
+            metric_fields(trainer, float(weight_norm))
             | logged
-            | self._times(times, trainer.state.last_metrics)
+            | self._step_times(times, trainer.state.last_metrics)
             | allocator_fields(trainer.world.device)
         )
 
-    def _note(self, trainer: Trainer) -> None:
+    def _remember_totals(self, trainer: Trainer) -> None:
         """Store step, FLOPs and tokens, from which the next line computes differences."""
         self._step, self._flops = trainer.progress.step, trainer.state.flops
         self._tokens = trainer.progress.tokens_total
@@ -106,7 +106,7 @@ class TrainingLog:
                 EXIT_DO_NOT_REQUEUE,
             )
 
-    def _reading(
+    def _last_metrics(
         self, trainer: Trainer, times: Times, loss: float, grad_norm: float, logged: Mapping[str, float]
     ) -> LastMetrics:
         sparse = {
@@ -130,7 +130,7 @@ class TrainingLog:
             nsa=sparse or None,
         )
 
-    def _times(self, times: Times, reading: LastMetrics) -> dict[str, float | None]:
+    def _step_times(self, times: Times, reading: LastMetrics) -> dict[str, float | None]:
         """Return the step time in milliseconds and, with trainer.timing_breakdown, the time of each part."""
         assert reading.step_time_s is not None
         assert reading.data_wait_ms is not None
@@ -150,7 +150,7 @@ class TrainingLog:
         return times_ms
 
 
-def fields(trainer: Trainer, weight_norm: float) -> dict[str, float | None]:
+def metric_fields(trainer: Trainer, weight_norm: float) -> dict[str, float | None]:
     """Return the training metrics under their names in metrics.jsonl."""
     reading, progress = trainer.state.last_metrics, trainer.progress
     return {
@@ -189,7 +189,7 @@ def _corpus_fields(dataset: DatasetConfig, cursor: Cursor) -> dict[str, float]:
     }
 
 
-class MetricsLine:
+class MetricsWriter:
     """Hook that writes a step's metrics, if there are any, to metrics.jsonl, the trackers and the log."""
 
     def __init__(self, writer: JsonlWriter | None, trackers: Sequence[BackgroundTracker]) -> None:

@@ -55,7 +55,7 @@ class Times:
     @property
     def pauses_ms(self) -> Mapping[str, float]:
         """Return the milliseconds in each kind of pause, over all steps."""
-        return _added(self.pauses)
+        return _sum_times(self.pauses)
 
     def mean_ms(self, name: str) -> float:
         """Return the mean milliseconds per step in a section. Requires at least one step."""
@@ -80,7 +80,7 @@ class Stopwatch:
         self._pauses: list[tuple[int, Span]] = []
         self._pause_start: Any = None
         self._launched: list[tuple[float, Any]] = []
-        self._started_s, self._start = time.perf_counter(), self._mark()
+        self._started_s, self._start = time.perf_counter(), self._record_time()
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -95,9 +95,9 @@ class Stopwatch:
         if name not in self._sections:
             yield
             return
-        start = self._mark()
+        start = self._record_time()
         yield
-        self._steps[-1].append((name, start, self._mark()))
+        self._steps[-1].append((name, start, self._record_time()))
 
     def note(self, name: str, took_ms: float) -> None:
         """Add a time measured elsewhere to the current step."""
@@ -107,14 +107,14 @@ class Stopwatch:
     def backward_is_launched(self) -> None:
         """Record the time at which the host has launched the backward pass; does nothing on a CPU."""
         if self._is_on_gpu:
-            self._launched.append((time.perf_counter(), self._mark()))
+            self._launched.append((time.perf_counter(), self._record_time()))
 
     @contextmanager
     def pause(self, name: str) -> Iterator[None]:
         """Exclude the block from the elapsed time of training."""
-        self._pause_start = self._mark()
+        self._pause_start = self._record_time()
         yield
-        self._pauses.append((len(self._steps), (name, self._pause_start, self._mark())))
+        self._pauses.append((len(self._steps), (name, self._pause_start, self._record_time())))
 
     def read(self) -> Times:
         """Return the times since the last reading, and reset.
@@ -122,10 +122,10 @@ class Stopwatch:
         On a GPU, call this after the host has waited for the device. If called inside a pause, the time of
         the pause up to this call is counted as training time.
         """
-        now_s, self._pause_start = time.perf_counter(), self._mark()
+        now_s, self._pause_start = time.perf_counter(), self._record_time()
         pauses = self._pauses_by_step()
-        elapsed_s = now_s - self._started_s - sum(_added(pauses).values()) / 1000
-        steps, lags_ms = tuple(map(_totals, self._steps)), self._lags_ms()
+        elapsed_s = now_s - self._started_s - sum(_sum_times(pauses).values()) / 1000
+        steps, lags_ms = tuple(map(_total_by_name, self._steps)), self._lags_ms()
         self._steps, self._pauses, self._launched = [], [], []
         self._started_s, self._start = now_s, self._pause_start
         return Times(elapsed_s, steps, pauses, lags_ms)
@@ -142,9 +142,9 @@ class Stopwatch:
         spans: list[list[Span]] = [[] for _ in range(count)]
         for num_steps, span in self._pauses:
             spans[(num_steps - 1) % count].append(span)
-        return tuple(map(_totals, spans))
+        return tuple(map(_total_by_name, spans))
 
-    def _mark(self) -> Any:
+    def _record_time(self) -> Any:
         if not self._is_on_gpu:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -152,15 +152,15 @@ class Stopwatch:
         return event
 
 
-def _totals(spans: Collection[Span]) -> dict[str, float]:
-    return _summed((name, _between_ms(start, end)) for name, start, end in spans)
+def _total_by_name(spans: Collection[Span]) -> dict[str, float]:
+    return _sum_by_name((name, _between_ms(start, end)) for name, start, end in spans)
 
 
-def _added(times: Collection[Mapping[str, float]]) -> dict[str, float]:
-    return _summed(item for each in times for item in each.items())
+def _sum_times(times: Collection[Mapping[str, float]]) -> dict[str, float]:
+    return _sum_by_name(item for each in times for item in each.items())
 
 
-def _summed(items: Iterable[tuple[str, float]]) -> dict[str, float]:
+def _sum_by_name(items: Iterable[tuple[str, float]]) -> dict[str, float]:
     totals: dict[str, float] = defaultdict(float)
     for name, took_ms in items:
         totals[name] += took_ms

@@ -85,15 +85,15 @@ class Trace:
     def stop(self, trainer: Trainer, _report: StepReport) -> None:
         """Stop recording and write the trace after `last_step`. Runs as the first hook of that step."""
         if trainer.progress.step == self._last_step and self._recorder is not None:
-            self._end(trainer.run_dir / FOLDER / self._name.format(rank=trainer.world.rank))
+            self._stop_recorder(trainer.run_dir / FOLDER / self._name.format(rank=trainer.world.rank))
 
     def close(self) -> None:
         """Discard a recording that is still open because the session ended before `last_step`."""
         if self._recorder is not None:
             log.warning("%s was not written: the session ended before step %d", self._name, self._last_step)
-            self._end(None)
+            self._stop_recorder(None)
 
-    def _end(self, path: Path | None) -> None:
+    def _stop_recorder(self, path: Path | None) -> None:
         """Stop the recorder and write the trace, if `path` is given. A failure to write is only logged."""
         recorder, self._recorder = self._recorder, None
         assert recorder is not None
@@ -109,9 +109,9 @@ class Trace:
 
 
 @contextmanager
-def tracing(trainer: Trainer, hooks: Sequence[Hook]) -> Iterator[list[Hook]]:
+def with_trace_hooks(trainer: Trainer, hooks: Sequence[Hook]) -> Iterator[list[Hook]]:
     """Yield the hooks plus the hooks of the configured traces; discard open recordings after the block."""
-    traces = [*requested(trainer)]
+    traces = [*configured_traces(trainer)]
     try:
         hook = partial(Hook, name="profile", every=1)
         yield [
@@ -124,7 +124,7 @@ def tracing(trainer: Trainer, hooks: Sequence[Hook]) -> Iterator[list[Hook]]:
             trace.close()
 
 
-def requested(trainer: Trainer) -> Iterator[Trace]:
+def configured_traces(trainer: Trainer) -> Iterator[Trace]:
     """Yield the configured traces. A memory snapshot without a GPU is skipped with a warning."""
     config, device = trainer.config.trainer, trainer.world.device
     if config.profile_steps is not None:

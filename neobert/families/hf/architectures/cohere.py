@@ -7,7 +7,7 @@ from neobert.families.hf.blocks import (
     ATTENTION,
     Blocks,
     Sizes,
-    Stored,
+    StoredVectors,
     causal_attention,
     gated_layers,
     model_of_blocks,
@@ -25,7 +25,7 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
         norms=1,
         of_heads=has_norms * (sizes.heads + sizes.kv_heads) * sizes.head_size,
         is_tied=True,
-        stored=Stored(hidden=-3, wide_queries=3 * has_norms, wide_keys=3 * has_norms),
+        stored=StoredVectors(hidden=-3, wide_queries=3 * has_norms, wide_keys=3 * has_norms),
     )
 
 

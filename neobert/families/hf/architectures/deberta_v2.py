@@ -30,9 +30,11 @@ TERMS = {"c2p": "attention.self.pos_key_proj", "p2c": "attention.self.pos_query_
 def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
     """Return the shape of a DeBERTa-v2."""
     if settings.size("conv_kernel_size", 0, least=0):
-        raise settings.wrong("conv_kernel_size", "0: the convolution of the first block is not supported")
+        raise settings.invalid_value_error(
+            "conv_kernel_size", "0: the convolution of the first block is not supported"
+        )
     if not settings.flag("legacy", True):
-        raise settings.wrong("legacy", "true: the newer head for masked words is not supported")
+        raise settings.invalid_value_error("legacy", "true: the newer head for masked words is not supported")
     has_positions = settings.flag("position_biased_input", True)
     found = post_norm_shape(
         settings,
@@ -46,19 +48,19 @@ def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
     return _with_relative_positions(found, settings) if settings.flag("relative_attention", False) else found
 
 
-def _with_relative_positions(found: ModelShape, settings: Settings) -> ModelShape:
-    hidden, layers, heads = found.hidden_size, found.num_layers, found.attention.heads
-    terms = [name for name in TERMS if name in _terms(settings)]
+def _with_relative_positions(shape: ModelShape, settings: Settings) -> ModelShape:
+    hidden, layers, heads = shape.hidden_size, shape.num_layers, shape.attention.heads
+    terms = [name for name in TERMS if name in _position_terms(settings)]
     shared = settings.flag("share_att_key", False)
     projections = () if shared else [TERMS[name] for name in terms]
     linear = Linear(hidden, hidden, Layout(PROJECTION, heads))
-    distances = 2 * _span(settings, found.max_positions)
+    distances = 2 * _num_distances(settings, shape.max_positions)
     norm = 2 * hidden * ("layer_norm" in settings.text("norm_rel_ebd", "none"))
-    counted = found.parameters
+    counted = shape.parameters
     return replace(
-        found,
+        shape,
         positions="relative",
-        linear_layers={**found.linear_layers, **dict.fromkeys(projections, linear)},
+        linear_layers={**shape.linear_layers, **dict.fromkeys(projections, linear)},
         parameters=replace(
             counted,
             # The projections are applied to the table of positions, once per microbatch.
@@ -67,19 +69,19 @@ def _with_relative_positions(found: ModelShape, settings: Settings) -> ModelShap
         ),
         position_products=layers * len(terms) * distances * hidden,
         # Keys and queries of positions are repeated for each row, here of the longest length.
-        kept={name: each._replace(values=each.values + 2 * hidden) for name, each in found.kept.items()},
+        kept={name: each._replace(values=each.values + 2 * hidden) for name, each in shape.kept.items()},
     )
 
 
-def _terms(settings: Settings) -> list[str]:
+def _position_terms(settings: Settings) -> list[str]:
     given = settings.values.get("pos_att_type") or []
     terms = given.split("|") if isinstance(given, str) else given
     if not isinstance(terms, list) or any(term not in TERMS for term in terms):
-        raise settings.wrong("pos_att_type", f"a list of {' and '.join(TERMS)}")
+        raise settings.invalid_value_error("pos_att_type", f"a list of {' and '.join(TERMS)}")
     return terms
 
 
-def _span(settings: Settings, positions: int) -> int:
+def _num_distances(settings: Settings, positions: int) -> int:
     """Return the number of distances to one side: buckets of them, or one for each."""
     buckets = settings.values.get("position_buckets", -1)
     if type(buckets) is int and buckets > 0:

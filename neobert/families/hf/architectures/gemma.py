@@ -13,11 +13,11 @@ from neobert.families.hf.blocks import (
     ATTENTION,
     Blocks,
     Sizes,
-    Stored,
+    StoredVectors,
     causal_attention,
+    custom_scale,
     gated_layers,
     model_of_blocks,
-    own_scale,
 )
 from neobert.families.hf.settings import Settings
 from neobert.families.hf.windows import causal_window, sliding_layers
@@ -26,7 +26,9 @@ from neobert.families.hf.windows import causal_window, sliding_layers
 def describe(settings: Settings, sizes: Sizes, **attention: Any) -> Blocks:
     """Describe the blocks; `attention` as in `AttentionSpec`."""
     if settings.flag("use_bidirectional_attention", False):
-        raise settings.wrong("use_bidirectional_attention", "false: only causal ones are supported")
+        raise settings.invalid_value_error(
+            "use_bidirectional_attention", "false: only causal ones are supported"
+        )
     return Blocks(
         causal_attention(sizes, **attention),
         gated_layers(sizes),
@@ -36,30 +38,30 @@ def describe(settings: Settings, sizes: Sizes, **attention: Any) -> Blocks:
     )
 
 
-def describe_second(settings: Settings, sizes: Sizes) -> Blocks:
+def describe_gemma2(settings: Settings, sizes: Sizes) -> Blocks:
     """Describe the blocks of Gemma 2: windows in every second one, soft caps on scores and logits."""
     softcap = settings.number_or_none("attn_logit_softcapping", 50.0)
     blocks = _with_windows(settings, sizes, range(0, sizes.layers, 2), softcap=softcap)
-    return blocks._replace(stored=Stored(wide_hidden=11))
+    return blocks._replace(stored=StoredVectors(wide_hidden=11))
 
 
-def describe_third(settings: Settings, sizes: Sizes) -> Blocks:
+def describe_gemma3(settings: Settings, sizes: Sizes) -> Blocks:
     """Describe the blocks of Gemma 3: windows in five of six, norms of queries and keys."""
     every = settings.size("sliding_window_pattern", settings.size("_sliding_window_pattern", 6))
     blocks = _with_windows(settings, sizes, (each for each in range(sizes.layers) if (each + 1) % every))
-    stored = Stored(wide_hidden=11, wide_queries=2, wide_keys=2)
+    stored = StoredVectors(wide_hidden=11, wide_queries=2, wide_keys=2)
     return blocks._replace(of_heads=2 * sizes.head_size, stored=stored)
 
 
 def _with_windows(settings: Settings, sizes: Sizes, local: Iterable[int], **attention: Any) -> Blocks:
     """Describe blocks with norms after each part too; blocks in `local` have windows by default."""
     window = causal_window(settings, sliding_layers(settings, sizes.layers, local), 4096)
-    scale = own_scale(sizes, settings.size("query_pre_attn_scalar", 256) ** -0.5)
+    scale = custom_scale(sizes, settings.size("query_pre_attn_scalar", 256) ** -0.5)
     return describe(settings, sizes, window=window, scale=scale, **attention)._replace(norms=4)
 
 
 HEADS = {CAUSAL: HeadPath("lm_head", softcap="final_logit_softcapping")}
 SIZES = Sizes(2304, 26, 8, 4, 256, 9216)
 GEMMA = model_of_blocks("gemma", Sizes(3072, 28, 16, 16, 256, 24_576), describe)
-GEMMA2 = model_of_blocks("gemma2", SIZES, describe_second, heads=HEADS, has_sdpa=False)
-GEMMA3 = model_of_blocks("gemma3_text", SIZES, describe_third, heads=HEADS)
+GEMMA2 = model_of_blocks("gemma2", SIZES, describe_gemma2, heads=HEADS, has_sdpa=False)
+GEMMA3 = model_of_blocks("gemma3_text", SIZES, describe_gemma3, heads=HEADS)

@@ -6,15 +6,15 @@ from neobert.families.hf.blocks import (
     QUERIES_KEYS_VALUES,
     Blocks,
     Sizes,
-    Stored,
+    StoredVectors,
     causal_attention,
-    joined_gate,
+    joined_gate_layers,
     model_of_blocks,
     separate_attention,
 )
 from neobert.families.hf.settings import Settings
 
-STORED = Stored(hidden=2, queries=5, wide_hidden=8)
+STORED = StoredVectors(hidden=2, queries=5, wide_hidden=8)
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
@@ -22,7 +22,7 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
     biased = QUERIES_KEYS_VALUES * settings.flag("attention_bias", True)
     return Blocks(
         causal_attention(sizes),
-        separate_attention(sizes) | joined_gate(sizes),
+        separate_attention(sizes) | joined_gate_layers(sizes),
         biased,
         norms=4,
         stored=STORED,

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from neobert.families.hf.blocks import Blocks, Sizes, Stored, causal_attention, model_of_blocks, own_scale
+from neobert.families.hf.blocks import (
+    Blocks,
+    Sizes,
+    StoredVectors,
+    causal_attention,
+    custom_scale,
+    model_of_blocks,
+)
 from neobert.families.hf.settings import Settings
 from neobert.families.linear import Linear
 
@@ -14,14 +21,14 @@ NAMES = {
     "max_position_embeddings": "n_positions",
 }
 
-STORED = Stored(width=5, hidden=10, queries=0, wide_hidden=2)
+STORED = StoredVectors(width=5, hidden=10, queries=0, wide_hidden=2)
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
     """Describe the blocks. A norm has a scale and a shift."""
     for name in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
         if settings.flag(name, False):
-            raise settings.wrong(name, "false: all blocks must have the same attention")
+            raise settings.invalid_value_error(name, "false: all blocks must have the same attention")
     hidden, width = sizes.hidden, sizes.width
     linear = {
         "attn.c_attn": Linear(hidden, 3 * hidden),
@@ -29,7 +36,7 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
         "mlp.c_fc": Linear(hidden, width),
         "mlp.c_proj": Linear(width, hidden),
     }
-    scale = None if settings.flag("scale_attn_weights", True) else own_scale(sizes, 1.0)
+    scale = None if settings.flag("scale_attn_weights", True) else custom_scale(sizes, 1.0)
     attention = causal_attention(sizes, scale=scale)
     return Blocks(
         attention,

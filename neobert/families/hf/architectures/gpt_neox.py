@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from neobert.families.hf.blocks import Blocks, Sizes, Stored, causal_attention, model_of_blocks
+from neobert.families.hf.blocks import Blocks, Sizes, StoredVectors, causal_attention, model_of_blocks
 from neobert.families.hf.settings import Settings
 from neobert.families.linear import QKV, Layout, Linear
 
 ATTENTION = ("attention.query_key_value", "attention.dense")
 FEED_FORWARD = ("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
 
-STORED = Stored(width=2, hidden=7, queries=0, wide_hidden=1)
+STORED = StoredVectors(width=2, hidden=7, queries=0, wide_hidden=1)
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:

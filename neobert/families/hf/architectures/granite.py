@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from neobert.families.hf.architecture import CAUSAL, HeadPath
 from neobert.families.hf.architectures import llama
-from neobert.families.hf.blocks import Blocks, Sizes, causal_attention, model_of_blocks, own_scale
+from neobert.families.hf.blocks import Blocks, Sizes, causal_attention, custom_scale, model_of_blocks
 from neobert.families.hf.settings import Settings
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
     """Describe the blocks."""
-    scale = own_scale(sizes, settings.number("attention_multiplier", 1.0))
+    scale = custom_scale(sizes, settings.number("attention_multiplier", 1.0))
     return llama.describe(settings, sizes)._replace(
         attention=causal_attention(sizes, scale=scale),
         embedding_multiplier=settings.number("embedding_multiplier", 1.0),

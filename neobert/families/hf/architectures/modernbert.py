@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from neobert.families.attention import AttentionSpec, Window
-from neobert.families.hf.architecture import MASKED, TEXTS, TOKENS, Architecture, HeadPath, kept
+from neobert.families.hf.architecture import (
+    MASKED,
+    TEXTS,
+    TOKENS,
+    Architecture,
+    HeadPath,
+    measured_activations,
+)
 from neobert.families.hf.settings import Settings
 from neobert.families.hf.windows import sliding_layers
 from neobert.families.linear import GATE_UP, STACKED_QKV, Layout, Linear
@@ -20,7 +27,7 @@ def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
     feed_forward_biases = 2 * width + hidden if settings.flag("mlp_bias", False) else 0
     head_bias = hidden if settings.flag("classifier_bias", False) else 0
     decoder_bias = vocab_size if settings.flag("decoder_bias", True) else 0
-    window = _window(settings, layers)
+    window = _sliding_window(settings, layers)
     attention = AttentionSpec(heads=heads, kv_heads=heads, head_size=hidden // heads, window=window)
     has_dropout = settings.number("mlp_dropout", 0.0) > 0
     values = (6 if settings.is_eager else 8) * hidden + (4 + has_dropout) * width
@@ -50,11 +57,11 @@ def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
         ),
         decoder_products=hidden * (hidden + vocab_size),
         initial_rms=settings.number("initializer_range", 0.02),
-        kept=kept(settings, heads, values, 2 * hidden),
+        kept=measured_activations(settings, heads, values, 2 * hidden),
     )
 
 
-def _window(settings: Settings, layers: int) -> Window | None:
+def _sliding_window(settings: Settings, layers: int) -> Window | None:
     """Return the window; without `layer_types`, every n-th block attends to the whole segment."""
     every = settings.size("global_attn_every_n_layers", 3)
     sliding = sliding_layers(settings, layers, (number for number in range(layers) if number % every))

@@ -6,7 +6,7 @@ from neobert.families.hf.blocks import (
     ATTENTION,
     Blocks,
     Sizes,
-    Stored,
+    StoredVectors,
     causal_attention,
     gated_layers,
     model_of_blocks,
@@ -21,7 +21,7 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
         gated_layers(sizes),
         ATTENTION * settings.flag("attention_bias", False),
         of_heads=(sizes.heads + sizes.kv_heads) * sizes.head_size,
-        stored=Stored(wide_queries=2, wide_keys=2),
+        stored=StoredVectors(wide_queries=2, wide_keys=2),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neobert.families.hf.blocks import (
     Blocks,
     Sizes,
-    Stored,
+    StoredVectors,
     causal_attention,
     model_of_blocks,
     separate_attention,
@@ -19,9 +19,9 @@ ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_a
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
     """Describe the blocks. A norm has a scale and a shift."""
     if settings.number("layerdrop", 0.0):
-        raise settings.wrong("layerdrop", "0: a block that is left out would get no gradient")
+        raise settings.invalid_value_error("layerdrop", "0: a block that is left out would get no gradient")
     if settings.size("word_embed_proj_dim", sizes.hidden) != sizes.hidden:
-        raise settings.wrong("word_embed_proj_dim", f"{sizes.hidden}, the hidden size")
+        raise settings.invalid_value_error("word_embed_proj_dim", f"{sizes.hidden}, the hidden size")
     linear = separate_attention(sizes, ATTENTION) | {
         "fc1": Linear(sizes.hidden, sizes.width),
         "fc2": Linear(sizes.width, sizes.hidden),
@@ -39,7 +39,7 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
         last_norm=vectors * has_last,
         unused_positions=2,
         is_tied=True,
-        stored=Stored(width=1, hidden=6, queries=0, wide_hidden=4),
+        stored=StoredVectors(width=1, hidden=6, queries=0, wide_hidden=4),
     )
 
 

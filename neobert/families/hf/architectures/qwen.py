@@ -8,7 +8,7 @@ from neobert.families.hf.blocks import (
     QUERIES_KEYS_VALUES,
     Blocks,
     Sizes,
-    Stored,
+    StoredVectors,
     causal_attention,
     gated_layers,
     model_of_blocks,
@@ -17,23 +17,23 @@ from neobert.families.hf.settings import Settings
 from neobert.families.hf.windows import causal_window, sliding_layers
 
 
-def describe_second(settings: Settings, sizes: Sizes) -> Blocks:
+def describe_qwen2(settings: Settings, sizes: Sizes) -> Blocks:
     """Describe the blocks of Qwen2, with biases of queries, keys and values."""
-    return Blocks(_attention(settings, sizes), gated_layers(sizes), QUERIES_KEYS_VALUES)
+    return Blocks(_attention_spec(settings, sizes), gated_layers(sizes), QUERIES_KEYS_VALUES)
 
 
-def describe_third(settings: Settings, sizes: Sizes) -> Blocks:
+def describe_qwen3(settings: Settings, sizes: Sizes) -> Blocks:
     """Describe the blocks of Qwen3, with norms of queries and keys."""
     return Blocks(
-        _attention(settings, sizes),
+        _attention_spec(settings, sizes),
         gated_layers(sizes),
         ATTENTION * settings.flag("attention_bias", False),
         of_heads=2 * sizes.head_size,
-        stored=Stored(queries=5, keys=1, wide_queries=1, wide_keys=1),
+        stored=StoredVectors(queries=5, keys=1, wide_queries=1, wide_keys=1),
     )
 
 
-def _attention(settings: Settings, sizes: Sizes) -> AttentionSpec:
+def _attention_spec(settings: Settings, sizes: Sizes) -> AttentionSpec:
     """Return the attention, with windows from `max_window_layers` on if `use_sliding_window` is true."""
     if not settings.flag("use_sliding_window", False):
         return causal_attention(sizes)
@@ -42,5 +42,5 @@ def _attention(settings: Settings, sizes: Sizes) -> AttentionSpec:
     return causal_attention(sizes, window=causal_window(settings, sliding, 4096))
 
 
-QWEN2 = model_of_blocks("qwen2", Sizes(4096, 32, 32, 32, 0, 22_016), describe_second)
-QWEN3 = model_of_blocks("qwen3", Sizes(4096, 32, 32, 32, 128, 22_016), describe_third)
+QWEN2 = model_of_blocks("qwen2", Sizes(4096, 32, 32, 32, 0, 22_016), describe_qwen2)
+QWEN3 = model_of_blocks("qwen3", Sizes(4096, 32, 32, 32, 128, 22_016), describe_qwen3)

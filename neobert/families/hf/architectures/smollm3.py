@@ -11,18 +11,20 @@ from neobert.families.hf.windows import causal_window, sliding_layers
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
     """Describe the blocks."""
-    attention = causal_attention(sizes, window=_window(settings, sizes.layers))
+    attention = causal_attention(sizes, window=_sliding_window(settings, sizes.layers))
     return llama.describe(settings, sizes)._replace(attention=attention, is_tied=True)
 
 
-def _window(settings: Settings, layers: int) -> Window | None:
+def _sliding_window(settings: Settings, layers: int) -> Window | None:
     """Return the window of the blocks without positions, if `use_sliding_window` is true."""
     if not settings.flag("use_sliding_window", False):
         return None
     every = settings.size("no_rope_layer_interval", 4)
     has_rope = settings.values.get("no_rope_layers") or [(number + 1) % every for number in range(layers)]
     if not isinstance(has_rope, list) or len(has_rope) < layers:
-        raise settings.wrong("no_rope_layers", f"a list of {layers} values, 0 without positions")
+        raise settings.invalid_value_error(
+            "no_rope_layers", f"a list of {layers} values, 0 without positions"
+        )
     without = (number for number in range(layers) if not has_rope[number])
     return causal_window(settings, sliding_layers(settings, layers, without), None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from neobert.families.hf.blocks import (
     Blocks,
     Sizes,
-    Stored,
+    StoredVectors,
     causal_attention,
     model_of_blocks,
     separate_attention,
@@ -30,7 +30,7 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
         last_norm=2,
         is_tied=True,
         initial_rms=0.018042,
-        stored=Stored(width=2, hidden=0, wide_hidden=4),
+        stored=StoredVectors(width=2, hidden=0, wide_hidden=4),
     )
 
 

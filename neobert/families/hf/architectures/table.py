@@ -51,7 +51,7 @@ REFUSED = {
 """Causal models that cannot be packed, with the reason."""
 
 
-class Table(Mapping[str, Architecture]):
+class ArchitectureTable(Mapping[str, Architecture]):
     """Architectures by `model_type`; each module is imported when it is first needed."""
 
     def __getitem__(self, model_type: str) -> Architecture:
@@ -69,4 +69,4 @@ class Table(Mapping[str, Architecture]):
         return len(PLACES)
 
 
-ARCHITECTURES = Table()
+ARCHITECTURES = ArchitectureTable()
