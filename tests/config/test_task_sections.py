@@ -30,7 +30,7 @@ def test_a_row_of_the_table_is_a_section_of_the_schema(monkeypatch):
     class Config:
         seed: int = key(0, "Seed.", affects="data")
 
-    assert toy.of(hydrate(Config, {"toy": {"shift": 2}})).shift == 2
+    assert toy.read_section(hydrate(Config, {"toy": {"shift": 2}})).shift == 2
     assert "toy.shift" in all_keys(Config)
     with pytest.raises(HydrationError) as caught:
         hydrate(Config, {"toy": {"shift": 0, "speed": 2}})
@@ -39,4 +39,5 @@ def test_a_row_of_the_table_is_a_section_of_the_schema(monkeypatch):
 
 def test_every_task_has_its_section_under_its_name():
     sections = {name: task.section for name, task in TASKS.items() if task.section}
-    assert {name: type(task.of(RunConfig())) for name, task in TASKS.items() if task.section} == sections
+    read = {name: type(task.read_section(RunConfig())) for name, task in TASKS.items() if task.section}
+    assert read == sections
