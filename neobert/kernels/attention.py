@@ -101,15 +101,14 @@ def run_backward(
     qkv: Tensor,
     out: Tensor,
     lse: Tensor,
-    rotary: Tensor | None,
+    rotary: Tensor,
     tiles: Tensor,
     rstd: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Return the gradient of qkv before rotation, [T, 3 * H * E], and None or row sums.
 
-    Without rotary the gradient is not rotated back. With rstd [T], the rows of the gradient are scaled by
-    rstd, and the sums of gradient * value over each head before scaling, [H, T], are also returned: the
-    gradient of a norm folded into the product needs them.
+    With rstd [T], the rows of the gradient are scaled by rstd, and the sums of gradient * value over each
+    head before scaling, [H, T], are also returned: the gradient of a norm folded into the product needs them.
     """
     from neobert.kernels.jit.attention import attention_backward_keys, attention_backward_queries
 
@@ -117,7 +116,7 @@ def run_backward(
     head_dim, num_tiles = out.shape[1] // num_heads, tiles.shape[1]
     grad_qkv, stats = torch.empty_like(qkv), lse.new_empty(*lse.shape, 2)
     rowdot = None if rstd is None else torch.empty_like(lse)
-    shared = {"H": num_heads, "E": head_dim, "FOLD_NORM": rstd is not None, "ROTATES": rotary is not None}
+    shared = {"H": num_heads, "E": head_dim, "FOLD_NORM": rstd is not None}
     tail = (stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, *_softmax_scales(head_dim))
     grid = (num_tiles * num_heads,)
     attention_backward_queries[grid](

@@ -14,14 +14,7 @@ from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.neobert.spec import model_section
 from neobert.families.table import longest_row, requested_kernels
-from neobert.kernel_table import (
-    BLOCKS,
-    OWN_KERNELS,
-    WITH_TORCH,
-    AttentionKernel,
-    Package,
-    block_attention,
-)
+from neobert.kernel_table import BLOCKS, OWN_KERNELS, AttentionKernel, Package, block_attention
 from neobert.model.backends import (
     BackendError,
     ChosenKernel,
@@ -95,8 +88,7 @@ def set_torch_kernels(config: RunConfig, device_type: str) -> None:
 def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) -> ChosenKernel:
     """Choose the attention kernel of the model's own modules for packed rows."""
     model = model_section(config)
-    head_size = model.hidden_size // model.num_attention_heads
-    environment = current_environment(device_type, dtype, head_size, row_length=longest_row(config))
+    environment = current_environment(device_type, dtype, model.hidden_size // model.num_attention_heads)
     try:
         return choose_backend(model.attn_backend, environment)
     except BackendError as error:
@@ -155,8 +147,8 @@ def block_attention_error(kernel: AttentionKernel) -> BackendError | None:
     if obstacle is not None:
         return BackendError(*obstacle)
     try:
-        # An optional package can be installed but fail to import, for example after an update of torch.
-        if kernel.packages[0] not in WITH_TORCH:
+        # A package can be installed but fail to import, for example after an update of torch.
+        if kernel.loader:
             import_kernel(kernel)
     except BackendError as error:
         return error
