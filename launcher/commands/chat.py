@@ -51,7 +51,7 @@ class ReplySource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Model name on a server, and the environment variable that holds the key."""
+    """Model name on a server (None: the first it lists), and the variable with its API key (None: no key)."""
 
     model: str | None
     api_key_variable: str | None
@@ -59,7 +59,7 @@ class ServerSettings:
 
 @dataclass(slots=True)
 class Conversation:
-    """Messages so far, with the system prompt first."""
+    """Messages of a conversation, with the system prompt (if any) first."""
 
     system: str
     messages: list[Message] = field(default_factory=list)
@@ -81,7 +81,7 @@ def run(
     server: ServerSettings,
     device: str | None,
 ) -> int:
-    """Chat until standard input ends.
+    """Reply to the lines of standard input until it ends, or until `/exit`; return 0.
 
     Args:
         source: model folder, checkpoint, run directory, or URL of a server.
@@ -122,9 +122,9 @@ def _chat_loop(conversation: Conversation, replies: ReplySource, sampling: Sampl
 
 
 def _print_reply(line: str, conversation: Conversation, replies: ReplySource, sampling: Sampling) -> None:
-    """Print the reply to a line, and add both to the conversation.
+    """Run a command such as `/clear`, or print the reply to a line and add both to the conversation.
 
-    Neither is added if the model or the server rejects the conversation.
+    On a terminal an error is printed, and neither is added.
     """
     if line == CLEAR:
         conversation.clear()
@@ -173,7 +173,6 @@ class FolderReplies:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the child's standard input, so that it ends."""
         assert self._child.stdin is not None
         self._child.stdin.close()
         self._child.wait()
@@ -206,7 +205,6 @@ class FolderReplies:
 
 @contextmanager
 def _forward_interrupts(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Forward Ctrl-C to the child inside the `with` block."""
     before = signal.signal(signal.SIGINT, lambda *_: child.send_signal(signal.SIGINT))
     try:
         yield
@@ -240,7 +238,7 @@ class ServerReplies:
             self._headers["Authorization"] = f"Bearer {key}"
 
     def __enter__(self) -> ServerReplies:
-        """Ask for the server's models, unless one was named. Raises `ProjectError` if it does not answer."""
+        """Select the first listed model unless one is named. Raises `ProjectError` if there is none."""
         if self._model is None:
             try:
                 with self._open_url("/models") as response:

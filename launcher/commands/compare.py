@@ -121,7 +121,7 @@ def _have_equal_step_tokens(statuses: Sequence[RunStatus]) -> bool:
 
 
 def differing_keys(runs: Sequence[ComparedRun]) -> list[str]:
-    """Return the keys whose value is not the same in all runs."""
+    """Return the sorted keys that differ between the runs; a key that only some runs have counts as well."""
     keys = sorted({key for each in runs for key in each.config})
     return [
         key
@@ -162,7 +162,6 @@ def metric_rows(runs: Sequence[ComparedRun], name: str) -> list[MetricRow]:
 
 
 def _origin_text(run: ComparedRun, key: str) -> str:
-    """Return a config value's origin as short text, such as a file name and line."""
     content = run.origins.get(key)
     if key == CODE or not isinstance(content, dict):
         return UNKNOWN if key != CODE else MANIFEST

@@ -152,7 +152,10 @@ def _value_text(value: Any) -> str:
 
 
 def mine(request: Request, output_format: str) -> int:
-    """Mine negatives, and print the counts."""
+    """Add negatives to pairs in a child process, and print the counts.
+
+    Raises ProjectError for a model or file that does not exist, or an output that is not .jsonl.
+    """
     require_working_directory()
     folder, pairs = expand_user(request.folder).absolute(), expand_user(request.pairs).absolute()
     output = expand_user(request.output).absolute()
@@ -229,7 +232,6 @@ def _split_rows(name: str, counts: Report) -> Iterator[Row]:
 
 
 def _conversation_rows(counts: Report) -> Iterator[Row]:
-    """Yield the rows about the supervised text in conversations."""
     if conversations := counts.get("conversations"):
         share = percent(conversations["supervised"] / max(1, counts["tokens"]))
         turns = counted(conversations["turns"], "turn")

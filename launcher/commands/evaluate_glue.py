@@ -60,7 +60,7 @@ def run(request: GlueRequest, output_format: str) -> int:
         with output_folder(request.output) as output, lock_folder(output):
             return _train_missing_points(_make_suite(request, data, model, output), output_format)
     except FolderInUseError:
-        message = "another process is evaluating into this folder"
+        message = "another evaluation writes to this folder"
         hint = "wait until that process ends, or choose another --output"
         raise ProjectError("glue-running", message, hint, str(request.output.absolute())) from None
 
@@ -123,8 +123,8 @@ def _require_valid_tasks(request: GlueRequest) -> None:
     if unknown := [name for name in request.tasks if name not in TASKS]:
         message = f"unknown task {printable(', '.join(unknown))}"
         if (reason := LEFT_OUT.get(unknown[0])) is not None:
-            message = f"task {unknown[0]} is left out: {reason}"
-        hint = f"tasks: {', '.join(TASKS)}; suites: {', '.join(suite.name for suite in SUITES)}"
+            message = f"task {unknown[0]} is not supported: {reason}"
+        hint = f"choose tasks ({', '.join(TASKS)}) or suites ({', '.join(suite.name for suite in SUITES)})"
         raise ProjectError("glue-tasks", message, hint, "--tasks", EXIT_USAGE)
     if request.transfers and not request.source_tasks():
         starts = {name: TASKS[name].starts_from for name in request.tasks}

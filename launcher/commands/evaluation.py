@@ -147,7 +147,6 @@ def _perplexity_table(report: Report) -> str:
 
 
 def _note_on_truncation(report: Report, noun: str) -> list[str]:
-    """Return how many texts were cut, if any were."""
     return [f"{counted(report['truncated'], noun)} truncated"] if report["truncated"] else []
 
 
@@ -170,7 +169,7 @@ def run_passkey(
     worst, accuracy = min(report["accuracy"].items(), key=lambda each: each[1])
     if min_accuracy is None or 100 * accuracy >= min_accuracy:
         return EXIT_OK
-    console.log(f"fail: accuracy is {accuracy:.1%} at {int(worst):,} tokens (least {min_accuracy:g}%)")
+    console.log(f"fail: accuracy is {accuracy:.1%} at {int(worst):,} tokens (minimum {min_accuracy:g}%)")
     return EXIT_CHECK_FAILED
 
 
@@ -183,7 +182,8 @@ def _parse_length(part: str) -> int:
     number = NUMBER.fullmatch(part)
     tokens = int(number[1]) * (1024 if number[2] else 1) if number else 0
     if not 0 < tokens <= LONGEST:
-        message = f"{LENGTHS} has {part[:20] or 'an empty part'}, which is not a number of tokens"
+        wrong = part[:20] or "an empty part"
+        message = f"{LENGTHS} has {wrong}, which is not a number of tokens from 1 to {LONGEST:,}"
         raise ProjectError("usage", message, f"write {LENGTHS} 512,1k,4k", LENGTHS, EXIT_USAGE)
     return tokens
 

@@ -114,7 +114,7 @@ def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
 
 
 def _default_value(config: RunConfig, info: KeyInfo) -> object:
-    """Return the default of a key in the section type that the run uses; types may differ."""
+    """Return the default of a key, which may differ between the types of its section."""
     *sections, name = info.path.split(".")
     own = next(item for item in fields(reduce(getattr, sections, config)) if item.name == name)
     return info.default if own.default is MISSING else own.default

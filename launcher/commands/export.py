@@ -83,7 +83,7 @@ def require_formats(names: Sequence[str]) -> None:
         meant = f"did you mean {near[0]}? " if near else ""
         raise ProjectError(
             "export-format",
-            f"no export format: {listed(unknown_formats(names))}" if names else "no export format is given",
+            f"unknown format {listed(unknown_formats(names))}" if names else "no export format is given",
             f"{meant}--to takes {', '.join(FORMATS)}, separated by commas",
             "--to",
             EXIT_USAGE,
@@ -171,14 +171,14 @@ def _why_nothing_to_export(source: Path) -> str:
     if (source / RESOLVED).is_file():
         return "the run has no checkpoint yet (trainer.save_steps)"
     if reason := why_no_model(source):
-        return f"the source is {reason}"
+        return f"the folder is {reason}"
     return f"the folder contains no checkpoint, and no {CONFIG} with weights ({WEIGHT_FILES})"
 
 
 def steps_to_average(root: Path, average: str) -> list[int]:
-    """Return the steps of the checkpoints to average: the newest N for `N`, or the given ones.
+    """Return the steps of the checkpoints to average: the newest N for `average` N, or a list of steps.
 
-    Raises `ProjectError` for fewer than two steps, a repeated step, or a step without a checkpoint.
+    Raises `ProjectError` for an invalid number, fewer than two different steps, or a missing checkpoint.
     """
     there = checkpoint_steps(root)
     parts = average.split(",")
@@ -186,18 +186,17 @@ def steps_to_average(root: Path, average: str) -> list[int]:
         raise _average_error(f"{average} is not a number of checkpoints or a list of steps", there)
     numbers = [int(part) for part in parts]
     if len(numbers) == 1 and numbers[0] > len(there):
-        raise _average_error(f"{average} exceeds the number of checkpoints ({len(there)})", there)
+        raise _average_error(f"--average {average} exceeds the number of checkpoints ({len(there)})", there)
     steps = numbers if len(numbers) > 1 else there[-numbers[0] :] if numbers[0] else []
     absent = [str(step) for step in steps if step not in there]
     if absent:
-        raise _average_error(f"{average} has steps without a checkpoint ({', '.join(absent)})", there)
+        raise _average_error(f"no checkpoint of step {', '.join(absent)}", there)
     if len(steps) < 2 or len(set(steps)) < len(steps):
-        raise _average_error(f"{average} must select at least two checkpoints, each once", there)
+        raise _average_error(f"--average {average} does not select at least two different checkpoints", there)
     return steps
 
 
 def _verify_checkpoint(folder: Path) -> Path:
-    """Return the checkpoint folder after verifying its files against the manifest."""
     verify_checkpoint(folder)
     return folder
 

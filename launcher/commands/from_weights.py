@@ -206,7 +206,6 @@ def _create_file(file: Path, content: bytes) -> None:
 def _read_text_or_table(
     request: RunFileRequest, spec: TaskSpec
 ) -> tuple[Preview | None, LabelledTable | None]:
-    """Read the first texts, or the labelled rows."""
     if not spec.reads_table:
         return None if request.text is None else preview_text(request.text), None
     if request.text is None:
@@ -241,7 +240,6 @@ def notes_on_tasks(text: Path | None, chosen: TaskSpec) -> tuple[str, ...]:
 
 
 def _suggest_other_tasks(text: Path | None, chosen: TaskSpec) -> Iterator[str]:
-    """Yield a suggestion for each task that the file has labels, pairs or answers for."""
     if text is None or not text.is_file():
         return
     if chosen.predicts == "next":  # no causal model has a head of labels
@@ -270,5 +268,5 @@ def _sample_sizes(preview: Preview | None) -> tuple[int, ...]:
 
 
 def default_device() -> Device:
-    """Return the device of this machine to train on."""
+    """Return `gpu` on a machine with an NVIDIA device, else `cpu`."""
     return "gpu" if NVIDIA_DEVICE.exists() else "cpu"

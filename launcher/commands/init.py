@@ -87,7 +87,6 @@ def _checkpoint_folder(config: RunConfig) -> str:
 
 
 def _loading_expression(config: RunConfig) -> str:
-    """Return the Python expression that loads a checkpoint of the run."""
     checkpoint = _checkpoint_folder(config)
     trust = ", trust_remote_code=True" if model_family(config) is NEOBERT else ""
     spec = spec_of(config)
@@ -142,7 +141,7 @@ def _write_run_file(request: InitRequest) -> Sequence[str]:
         return (*notes_on_splits(request.text, text_rows(DatasetConfig())), *tasks)
     named = select_inferring_keys(request.overrides)
     if request.size is not None:
-        message = "--size applies to new models only; with --from or --task, weights or profile set it"
+        message = "--size applies to new models only; with --from or --task, weights or profile set the size"
         raise _usage_error("usage", message, "remove --size")
     text, dataset = _text_or_dataset(request)
     device = request.device or default_device()

@@ -50,10 +50,9 @@ def adapter_rate(rate: float) -> float:
 
 
 def conversation_rate(hidden_size: int) -> float:
-    """Estimate the learning rate for conversations."""
+    """Estimate the learning rate for conversations, which falls with the square root of the width."""
     return _round_to_one_digit(CHAT_RATE * math.sqrt(CHAT_WIDTH / hidden_size))
 
 
 def _round_to_one_digit(rate: float) -> float:
-    """Round a rate to one digit."""
     return float(f"{rate:.0e}")

@@ -51,7 +51,7 @@ LAUNCHER = (sys.executable, "-m", __name__.partition(".")[0])
 
 @dataclass(frozen=True, slots=True)
 class ChildLaunch:
-    """A point that is training.
+    """A point that is training, and the process that launched it.
 
     Attributes:
         before: stamp of the manifest before the launch.
@@ -65,7 +65,7 @@ class ChildLaunch:
 
 
 class ParallelTraining:
-    """Launchers that train points at the same time."""
+    """Training of queued points at the same time, with one launcher per device slot."""
 
     def __init__(
         self,
@@ -212,11 +212,11 @@ def divide_into_slots(
         devices_per_slot: number of devices of each slot.
     """
     if parallel * devices_per_slot > len(devices):
-        visible = counted(len(devices), "GPU") if devices else "no GPU"
+        visible = counted(len(devices), "visible GPU") if devices else "no visible GPU"
         needed = f"{counted(devices_per_slot, 'GPU')} for each of {counted(parallel, 'point')}"
-        message = f"--parallel needs {needed}, but {visible} visible"
+        message = f"--parallel needs {needed}, but this machine has {visible}"
         most = len(devices) // devices_per_slot
-        hint = f"{OPTION} {most}" if most else "leave out --parallel, or see CUDA_VISIBLE_DEVICES"
+        hint = f"pass {OPTION} {most}" if most else f"leave out {OPTION}, or check CUDA_VISIBLE_DEVICES"
         raise ProjectError("sweep", message, hint, OPTION, EXIT_USAGE)
     share = len(cores) // parallel
     return [
@@ -236,7 +236,7 @@ def _visible_gpus() -> tuple[str, ...]:
         return ()
     except (IncompleteError, TimedOutError) as error:
         raise ProjectError(
-            "sweep", f"the GPUs cannot be listed: {error}", "see nvidia-smi", OPTION, EXIT_CHECK_FAILED
+            "sweep", f"the GPUs cannot be listed: {error}", "run nvidia-smi", OPTION, EXIT_CHECK_FAILED
         ) from None
 
 

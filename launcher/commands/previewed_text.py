@@ -93,7 +93,7 @@ def warn_of_one_document(path: str) -> None:
 
 
 def _text_files(path: Path) -> list[Path]:
-    """Return the .txt file, or the long ones in a folder."""
+    """Return a .txt file, or the .txt files of `LONG_DOCUMENT` bytes or more in a folder."""
     if path.is_dir():
         files = sorted(each for each in path.glob(f"*{TEXT}") if each.is_file())
         return [each for each in files if each.stat().st_size >= LONG_DOCUMENT]
@@ -110,6 +110,6 @@ def _is_one_document(file: Path) -> bool:
 
 
 def warn(message: str, hint: str) -> None:
-    """Print a warning with its hint."""
+    """Print a warning and its hint to standard error."""
     console.log(printable(f"warning: {message}"))
     console.log(printable(f"  = hint: {hint}"))

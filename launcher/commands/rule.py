@@ -46,7 +46,7 @@ def run(code: str | None, output_format: str, *, lists_all: bool) -> int:
 
 
 def find_family(letters: str) -> list[Rule]:
-    """Return the rules whose code starts with these letters; an empty list if there are digits in them."""
+    """Return the rules whose code starts with these letters; empty if none does, or for other characters."""
     begins = letters.upper() if letters.isalpha() else None
     return [RULES[code] for code in sorted(RULES) if begins and code.startswith(begins)]
 
@@ -66,7 +66,7 @@ def find_rule(code: str) -> Rule:
 
 
 def note_retired(code: str) -> None:
-    """Name the rule that replaces a retired one."""
+    """Print a note naming the rule that replaces a retired code; print nothing for other codes."""
     if code.upper() in RETIRED:
         console.log(f"{code.upper()} is retired: {current_code(code.upper())} reports its findings")
 

@@ -36,7 +36,7 @@ class ListedRun:
     problem: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
+        """Return the fields of the status, or the state and the problem of an unreadable run."""
         if self.status is None:
             return {"run": str(self.folder), "state": UNREADABLE, "problem": self.problem}
         return asdict(self.status)

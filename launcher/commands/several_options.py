@@ -53,7 +53,7 @@ class SeveralRunsOptions:
 
 
 def require_consistent(options: SeveralRunsOptions) -> None:
-    """Raise ProjectError for an option that is given without the one it requires."""
+    """Raise ProjectError for an option without its --sweep or --search, or for contradicting options."""
     of_search = {"--trials": options.trials is not None, "--metric": options.metric is not None}
     of_sweep = {"--point": options.point is not None}
     of_both = {
@@ -63,7 +63,7 @@ def require_consistent(options: SeveralRunsOptions) -> None:
     }
     if options.sweep and options.search:
         message = "--sweep and --search are both given"
-        hint = "leave out --sweep, and add its keys to --search: KEY=VALUE,VALUE"
+        hint = "leave out --sweep, and search its keys with --search KEY=VALUE,VALUE"
         raise ProjectError("sweep", message, hint, "--search", EXIT_USAGE)
     if options.parallel is not None and options.point is not None:
         message = "--point trains a single point, so --parallel has no effect"

@@ -7,7 +7,10 @@ from launcher.commands.several_options import SeveralRunsOptions, require_consis
 
 
 def run(request: train.TrainRequest, options: SeveralRunsOptions, output_format: str) -> int:
-    """Train the points of a sweep, the trials of a search, or one run. Returns the exit code."""
+    """Train a sweep or a search if `options` has one, else one run; return the exit code.
+
+    Raises ProjectError for options that contradict each other.
+    """
     require_consistent(options)
     if options.search:
         from launcher.commands import sweep_search

@@ -216,5 +216,5 @@ def _max_steps(starter: StarterInputs, size: StarterSize, pace: BatchShape) -> t
 
 
 def two_digit_text(number: float) -> str:
-    """Return two digits of a number, without decimals from 10."""
+    """Format a number rounded to two significant digits, such as 1.5, 12 or 1,300."""
     return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.2g}"

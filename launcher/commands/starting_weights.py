@@ -71,7 +71,7 @@ def find_weights(requested: str) -> StartingWeights:
         snapshot = download(name, revision or None)
         folder, place = snapshot.folder, name
     elif not path.exists():
-        hint = "pass a folder of a model, a run directory, or a name on the Hub as OWNER/NAME"
+        hint = "pass a model folder, a run directory, or OWNER/NAME of a model on the Hugging Face Hub"
         raise ProjectError("no-weights", "no such folder", hint, requested, EXIT_USAGE)
     else:
         folder = model_folder(path)
@@ -82,9 +82,11 @@ def find_weights(requested: str) -> StartingWeights:
     vocabularies = VOCABULARIES if snapshot else VOCABULARIES[:1]
     if not any((folder / name).is_file() for name in vocabularies):
         hint = _hint_on_tokenizer(folder)
-        raise ProjectError("no-tokenizer", f"has no {VOCABULARIES[0]}", hint, str(folder), EXIT_USAGE)
+        raise ProjectError(
+            "no-tokenizer", f"the folder has no {VOCABULARIES[0]}", hint, str(folder), EXIT_USAGE
+        )
     if fault := tokenizer_size(TokenizerConfig(path=str(folder))).fault:
-        hint = "copy the tokenizer of the model again"
+        hint = f"copy the tokenizer of the model to {folder} again"
         raise ProjectError("malformed-tokenizer", fault, hint, exit_code=EXIT_USAGE)
     if snapshot is None:
         tensor_shapes(folder)
@@ -102,7 +104,7 @@ def _hint_on_tokenizer(folder: Path) -> str:
 
 
 def with_rotary_base_for(weights: StartingWeights, length: int) -> StartingWeights:
-    """Return the weights with a rotary base for rows of `length` tokens."""
+    """Return the weights with the rotary base raised for rows of `length` tokens; unchanged without one."""
     if not weights.keys.get("rope"):
         return weights
     head_size = weights.keys["hidden_size"] // weights.keys["num_attention_heads"]

@@ -62,11 +62,11 @@ class SubmitOptions:
 
     Attributes:
         selection: the run, as stated.
-        nodes: numbers of nodes; None for that of the run.
-        nproc_per_node: processes of a node; None for those of the run.
-        engine: name of the engine.
+        nodes: smallest and largest number of nodes; None for distributed.nnodes.
+        nproc_per_node: processes per node; None for distributed.nproc_per_node.
+        engine: key of `ENGINES`.
         options: options of sbatch.
-        gpu: name of the GPU for SkyPilot; empty for that of the profile.
+        gpu: name of the GPU for SkyPilot; empty for the GPU of the profile.
         volumes: PATH=NAME of shared volumes.
         is_printed: print the job instead of queueing it.
         output: write the job to this file instead of queueing it.
@@ -151,7 +151,8 @@ def make_batch(resolved: ResolvedRun, options: SubmitOptions, folder: Path, task
     log = f"{folder}/".replace("%", "%%") + ("%x-%A_%a.log" if tasks else "%x-%j.log")
     gpus = 0 if resolved.device == "cpu" else distributed.nproc_per_node
     if options.engine == "skypilot" and gpus and not gpu:
-        raise ProjectError("usage", "the run names no GPU", "add --gpu H100", "--gpu", EXIT_USAGE)
+        message = "SkyPilot needs the name of a GPU, but the profile has none"
+        raise ProjectError("usage", message, "add --gpu H100", "--gpu", EXIT_USAGE)
     return BatchRequest(
         name=name,
         command=_node_command(options),
@@ -193,7 +194,7 @@ def _check_run(resolved: ResolvedRun, options: SubmitOptions) -> tuple[int, int]
     is_here = options.engine == "slurm"  # else the run directory is on a volume
     report = judge_dry_run(resolved, run_directory(resolved), owns_run=is_here, strict=options.strict)
     if report.exit_code != EXIT_OK:
-        console.write(f"{findings_text(report)}\nthe run fails its checks: nothing was written or queued")
+        console.write(f"{findings_text(report)}\nthe run failed its checks: nothing was written or queued")
     elif report.findings:
         console.log(findings_text(report, quiet=True))
     return report.exit_code, 0
@@ -218,7 +219,8 @@ def _warning_lead_s(resolved: ResolvedRun, given: int | None) -> int:
     needed_s = math.ceil(lead_for_saves_s(plan_run(resolved)))
     if given is not None and given < needed_s:
         message = f"{given} s are too short for three saves of this run ({needed_s} s)"
-        raise ProjectError("short-lead", message, f"--signal-lead {needed_s}", "--signal-lead", EXIT_USAGE)
+        hint = f"pass --signal-lead {needed_s} or more"
+        raise ProjectError("short-lead", message, hint, "--signal-lead", EXIT_USAGE)
     return given or max(LEAD_S, needed_s)
 
 
@@ -232,13 +234,13 @@ def _require_consistent(options: SubmitOptions) -> None:
         return
     if options.nodes and options.nodes.is_elastic:
         message = f"jobs on {engine} have a fixed number of nodes"
-        raise ProjectError("usage", message, f"--nodes {options.nodes.least}", "--nodes", EXIT_USAGE)
+        raise ProjectError("usage", message, f"pass --nodes {options.nodes.least}", "--nodes", EXIT_USAGE)
     of_slurm = {"--time": options.time, "--sweep": options.several.sweep, "--search": options.several.search}
     stated = [each.partition("=")[0] for each in options.options]
     stated += [option for option, value in of_slurm.items() if value]
     if option := next(iter(stated), ""):
         hint = f"leave it out, or edit the {engine} file"
-        raise ProjectError("usage", "is an option of Slurm", hint, option, EXIT_USAGE)
+        raise ProjectError("usage", "the option applies to Slurm only", hint, option, EXIT_USAGE)
     if not (options.is_printed or options.output):
         hint = f"add --output job.yaml, then run: {ENGINES[engine].command} job.yaml"
         raise ProjectError("usage", f"submit queues on Slurm only, not on {engine}", hint, "--to", EXIT_USAGE)
@@ -258,7 +260,7 @@ def _require_on_volume(resolved: ResolvedRun, options: SubmitOptions) -> None:
         folder.is_relative_to(_parse_volume(each)[0]) for each in options.volumes
     ):
         message = f"{folder} is not on a volume and would be lost with the machine"
-        hint = "--volume /data=NAME --trainer.output_dir /data/runs/NAME"
+        hint = "add --volume /data=NAME --trainer.output_dir /data/runs/NAME"
         raise ProjectError("usage", message, hint, "trainer.output_dir", EXIT_USAGE)
 
 
@@ -266,22 +268,22 @@ def _parse_volume(text: str) -> tuple[str, str]:
     """Split PATH=NAME. Raises ProjectError for any other text."""
     path, _, name = text.partition("=")
     if not (path.startswith("/") and name):
-        hint = "--volume /data=NAME"
-        raise ProjectError("usage", f"{text!r} is not a path and a volume", hint, "--volume", EXIT_USAGE)
+        message, hint = f"{text!r} is not of the form PATH=NAME", "write, for example, --volume /data=NAME"
+        raise ProjectError("usage", message, hint, "--volume", EXIT_USAGE)
     return path, name
 
 
 def _resource_name(name: str) -> str:
-    """Return a name as other engines have them: lower-case letters, digits and hyphens, a letter first."""
+    """Return a name for SkyPilot and Kubernetes: lower-case letters, digits and hyphens, a letter first."""
     label = LABEL.sub("-", name.lower()).strip("-")
     return (label if label[:1].isalpha() else f"run-{label}")[:LONGEST_LABEL].strip("-")
 
 
 def _require_options(options: SubmitOptions) -> tuple[str, ...]:
-    """Return options of sbatch. Raises ProjectError for one that would not stay an option in the script."""
+    """Return the options of sbatch. Raises ProjectError for one without a hyphen, or with a line break."""
     for option in options.options:
         if not option.startswith("-") or "\n" in option:
-            message = f"{option!r} is not an option"
+            message = f"{option!r} is not a single option of sbatch"
             raise ProjectError(
                 "usage",
                 message,

@@ -44,7 +44,7 @@ from validators.planning import plan_run
 
 
 class ListedPoints:
-    """Points of a sweep in order, with their results."""
+    """Queue of the points of a sweep, in order, and their results."""
 
     def __init__(self, candidates: Sequence[Candidate], base: Path) -> None:
         self.results = [PointResult(candidate) for candidate in candidates]
@@ -59,17 +59,18 @@ class ListedPoints:
         return candidate
 
     def record_result(self, candidate: Candidate, summary: Summary | None) -> None:
-        """Record the result of a point in sweep.json."""
+        """Record the result of a point in sweep.json; a `summary` of None: it was not started."""
         result = next(result for result in self.results if result.candidate is candidate)
         result.summary = summary
         write_results(self.results, self._base)
 
 
 def run(request: train.TrainRequest, options: SeveralRunsOptions, output_format: str) -> int:
-    """Check every point, then train them; return the first exit code that is not 0.
+    """Check all points, then train them; return the first exit code that is not 0.
 
-    The sweep continues after a failed point, and ends if it is interrupted or preempted. The same command
-    resumes it.
+    `options.point` trains that point only, `options.collects` only collects results, and
+    `request.dry_run` only checks. The sweep continues after a failed point, and ends if it is
+    interrupted or preempted. The same command resumes it.
     """
     candidates = make_candidates(request, options.sweep, allows_unequal_tokens=options.allows_unequal_tokens)
     base = candidates[0].folder.parent
@@ -92,7 +93,10 @@ def run(request: train.TrainRequest, options: SeveralRunsOptions, output_format:
 def make_candidates(
     request: train.TrainRequest, sweeps: Sequence[str], *, allows_unequal_tokens: bool
 ) -> list[Candidate]:
-    """Return the points of a sweep. Raises ProjectError if they are not comparable, or for --receipt."""
+    """Return the points of a sweep.
+
+    Raises ProjectError for --receipt, or points that are not comparable unless `allows_unequal_tokens`.
+    """
     points = expand(parse_axes(sweeps))
     base = run_directory(resolve_base_run(request))
     candidates = [make_candidate(request.selection, point, base) for point in points]
@@ -119,7 +123,13 @@ def train_separately(
         message = (
             f"--point is {point}, but the sweep has {counted(len(candidates), 'point')}, numbered from 0"
         )
-        raise ProjectError("sweep", message, "submit the sweep again", "--point", EXIT_USAGE)
+        raise ProjectError(
+            "sweep",
+            message,
+            "submit the sweep again, so that its jobs match its points",
+            "--point",
+            EXIT_USAGE,
+        )
     chosen = candidates[point]
     console.log(printable(f"point {point + 1} of {len(candidates)}: {chosen.point.label}"))
     return train.run(replace(request, selection=chosen.selection), output_format)

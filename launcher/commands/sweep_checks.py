@@ -35,9 +35,9 @@ def require_comparable(candidates: Sequence[Candidate]) -> None:
 def check_points(
     request: train.TrainRequest, candidates: Sequence[Candidate], output_format: str, predictions: str
 ) -> int:
-    """Print what the points will cost, check each, return the first exit code that is not 0.
+    """Print the predictions, check each point, and return the first exit code that is not 0.
 
-    With JSON output the points are printed only if none is trained: otherwise stdout has only the results.
+    JSON output has the points only if none will be trained. Raises ProjectError for runs on several nodes.
     """
     if any(candidate.run.config.distributed.nnodes > 1 for candidate in candidates):
         message = "distributed.nnodes exceeds 1, but a sweep runs on one node"
@@ -70,7 +70,6 @@ def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:
 
 
 def _refuse_unequal_negatives(candidates: Sequence[Candidate]) -> None:
-    """Raise ProjectError if the losses of points compare queries with different numbers of documents."""
     seen = {
         (spec_of(config).texts(config), candidate.plan.tokens_per_step.value): candidate.point.label
         for candidate in candidates
@@ -124,5 +123,5 @@ def _dry_run_points(request: train.TrainRequest, candidates: Sequence[Candidate]
             console.log(f"{printable(candidate.point.label)}\n{findings}")
         shown.update((each.code, each.message) for each in report.findings)
     if code != EXIT_OK:
-        console.log("a point fails its checks: no run was started or written")
+        console.log("a point failed its checks: no run was started or written")
     return code

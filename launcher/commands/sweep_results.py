@@ -82,7 +82,7 @@ class PointResult:
     summary: Summary | None = None
 
     def metric_value(self, metric: str) -> float | None:
-        """Return a metric of the last evaluation."""
+        """Return a metric of the last evaluation; None if it was not measured."""
         return None if self.summary is None else self.summary.last_evaluation.get(metric)
 
     def as_json(self) -> dict[str, Any]:
@@ -100,7 +100,10 @@ class PointResult:
 
 
 def collect(results: Sequence[PointResult], base: Path, output_format: str, metric: str = EVAL_LOSS) -> int:
-    """Write sweep.json from the run directories, print the results; 1 unless every point has finished."""
+    """Write sweep.json from the run directories and print the results; return 1 unless all points finished.
+
+    Raises ProjectError if the folder of the sweep does not exist.
+    """
     if not base.is_dir():
         hint = "submit the sweep first: neobert-launch submit --sweep"
         raise ProjectError("sweep", "no point of this sweep was started", hint, str(base), EXIT_CHECK_FAILED)
@@ -112,7 +115,7 @@ def collect(results: Sequence[PointResult], base: Path, output_format: str, metr
 
 
 def write_results(results: Iterable[PointResult], base: Path, metric: str = EVAL_LOSS) -> None:
-    """Write sweep.json."""
+    """Write the results to sweep.json in `base`; `metric` is recorded in it as the metric to compare."""
     write_text(base / RESULTS, result_json(as_json(results, metric)))
 
 
@@ -137,7 +140,7 @@ def read_summary(candidate: Candidate) -> Summary | None:
 
 
 def as_json(results: Iterable[PointResult], metric: str = EVAL_LOSS) -> dict[str, Any]:
-    """Return the content of sweep.json."""
+    """Return the content of sweep.json: the metric to compare, and the points with their results."""
     return {"metric": metric, "points": [result.as_json() for result in results]}
 
 
@@ -169,7 +172,7 @@ def predictions_table(candidates: Sequence[Candidate]) -> str:
 
 
 def results_table(results: Sequence[PointResult], base: Path, metric: str = EVAL_LOSS) -> str:
-    """Format one line per point, the best by a metric first."""
+    """Format one line per point, the best by a metric first, and notes on results that are not comparable."""
     rows = [["point", "status", "step", "tokens", metric.replace("/", " ")]]
     rows += [
         _result_row(result, metric) for result in sorted(results, key=lambda each: _sort_key(each, metric))
@@ -229,5 +232,5 @@ def _result_row(result: PointResult, metric: str) -> list[str]:
 
 
 def cost_text(cost: float | None) -> str:
-    """Format a cost."""
+    """Format a cost with two decimals; None as `-`."""
     return UNKNOWN if cost is None else f"{cost:.2f}"

@@ -126,9 +126,8 @@ class SearchedTrials:
                 return candidate
             self._study.tell(trial, None)
         if self.has_given_up:
-            console.log(
-                f"{MAX_REFUSED} trials in a row were refused: fix the finding, then continue the search"
-            )
+            way = "fix the cause shown above, then run the same command again"
+            console.log(f"{MAX_REFUSED} trials in a row were refused: {way}")
         return None
 
     def record_result(self, candidate: Candidate, summary: Summary | None) -> None:
@@ -184,14 +183,15 @@ class SearchedTrials:
         report = judge_dry_run(candidate.run, candidate.folder, owns_run=True, strict=self._request.strict)
         if report.exit_code == EXIT_OK or self._request.unguarded:
             return candidate
-        console.log(f"{render(report)}\nthe trial fails its checks: it is not started")
+        console.log(f"{render(report)}\nthe trial failed its checks and was not started")
         return None
 
 
 def run(request: train.TrainRequest, options: SeveralRunsOptions, output_format: str) -> int:
     """Check the corners of the space, then train trials; return 0 if any has a result.
 
-    Raises ProjectError for a search whose trials are not comparable.
+    `options.collects` only collects the results, and `request.dry_run` only checks the corners. Raises
+    ProjectError for trials that are not comparable, or an unknown metric.
     """
     require_optuna()
     space = parse_space(options.search)

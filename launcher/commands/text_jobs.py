@@ -40,7 +40,7 @@ SEARCH_HINT = "see the output above"
 
 
 def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int:
-    """Run the job and print its report, or its output if there is no output file."""
+    """Encode or predict the texts; print the report, or the output as JSON lines if no file is named."""
     require_working_directory()
     folder = expand_user(request.folder)
     require_model_folder(folder)
@@ -142,12 +142,15 @@ def _texts_source(texts: Path, scratch: Path) -> str:
 def search(
     index: Path, query: str, model: Path | None, settings: Mapping[str, Any], output_format: str
 ) -> int:
-    """Print the most similar texts for each query."""
+    """Print the texts of the index that are most similar to each query.
+
+    A `query` of `-` reads queries from standard input, one per line. `model` None uses the model of the
+    index. Raises `ProjectError` for an empty query, or a folder that does not exist.
+    """
     require_working_directory()
     index = expand_user(index).absolute()
-    require_existing(
-        index, "DIR", f"write one: neobert-launch encode MODEL TEXTS --index {quote(str(index))}"
-    )
+    command = f"neobert-launch encode MODEL TEXTS --index {quote(str(index))}"
+    require_existing(index, "DIR", f"pass the folder of an index, or create one with `{command}`")
     if model is not None:
         model = expand_user(model).absolute()
         require_model_folder(model)

@@ -89,7 +89,7 @@ class TrainRequest:
         unguarded: reason for launching even if checks fail.
         stages: steps at which the metrics are checked; a failed check stops the run.
         quiet: print warnings, errors and the summary only.
-        verbose: print all checks, and the reason of each value.
+        verbose: print all checks and values, with reasons.
         keeps_checkpoints: False if the caller deletes the checkpoints of a finished run; the summary then
             does not print their paths.
     """
@@ -177,7 +177,7 @@ def _print_finished_run(node: NodeLaunch) -> int:
 
 
 def _launch_first_node(node: NodeLaunch) -> int:
-    """Launch on node 0; again if another launch created the run during the checks, and has ended since."""
+    """Launch on node 0; retry once if another launch created the run directory during the checks."""
     try:
         return _launch_first_node_once(node)
     except CreatedMeanwhileError:
@@ -341,8 +341,6 @@ def _make_launch(node: NodeLaunch, error_file: Path, held: tuple[int, ...] = ())
 
 
 def _supervise_with_view(launch: Launch, forwarder: Forwarder, view: View) -> Summary:
-    """Supervise the run with a live view, and restore the terminal."""
-
     def refresh() -> None:
         forwarder.print_new()
         view.refresh()

@@ -50,7 +50,6 @@ def run(folder: Path | None) -> int:
 
 
 def _wait_for(folder: Path) -> None:
-    """Wait until a launch has created its run directory."""
     waiting = printable(f"{folder} does not exist yet: a launch creates it when its checks have passed")
     with _full_screen():
         while not is_run_directory(folder):
@@ -59,7 +58,6 @@ def _wait_for(folder: Path) -> None:
 
 
 def _redraw_until_end(reader: RunReader) -> None:
-    """Redraw the run once a second until it ends."""
     with _full_screen():
         while not (snapshot := reader.read()).is_over:
             _draw(
@@ -86,7 +84,6 @@ def _draw(lines: Sequence[str]) -> None:
 
 @contextmanager
 def _full_screen() -> Iterator[None]:
-    """Show the alternate screen inside the `with` block."""
     try:
         sys.stdout.write(ENTER)
         yield

@@ -101,7 +101,7 @@ def require_writable(path: Path | None, hint: str = ANOTHER_FOLDER) -> None:
         _refuse_in_checkpoint(path)
         records = (CONFIG, MANIFEST, METRICS, OUTCOME, PROVENANCE, RESOLVED)
         if path.name in records and (path.parent / RESOLVED).is_file():
-            raise ProjectError("not-writable", "is a record of the run", hint, str(path), EXIT_USAGE)
+            raise ProjectError("not-writable", "the file is a record of the run", hint, str(path), EXIT_USAGE)
         if not path.parent.exists():
             hint = f"create its folder: mkdir -p {shlex.quote(str(path.parent))}"
         with convert_write_errors(path, hint), tempfile.TemporaryFile(dir=path.parent):
@@ -138,24 +138,24 @@ def require_source(path: Path, option: str, hint: str = "") -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file atomically: readers see the old content or the new. Raises ProjectError."""
+    """Write UTF-8 text atomically: readers see the old content or the new. Raises ProjectError."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write bytes atomically. Raises ProjectError."""
+    """Write bytes atomically. Raises ProjectError if the path cannot be written."""
     with convert_write_errors(path):
         write_atomically(path, content)
 
 
 def write_json(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Write JSON, indented, with sorted keys."""
+    """Write JSON atomically, indented, with sorted keys. Raises ProjectError."""
     write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
 @contextmanager
 def open_regular(path: Path, *, follows_link: bool = True) -> Iterator[BinaryIO]:
-    """Open a regular file for reading. Raises OSError for others: reading a pipe or a device may block.
+    """Open a regular file for reading. Raises OSError for any other file, as reading a pipe may block.
 
     Args:
         follows_link: whether the path may be a link, which can lead out of its folder.
@@ -164,7 +164,7 @@ def open_regular(path: Path, *, follows_link: bool = True) -> Iterator[BinaryIO]
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | no_link)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+            raise OSError(errno.EINVAL, "it is a folder, a pipe or a device, not a file", str(path))
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             yield file
     finally:

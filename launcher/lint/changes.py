@@ -263,7 +263,6 @@ def _quote_at(line: str, column: int) -> str:
 
 
 def _split_lines(source: str) -> list[str]:
-    """Split a text into lines with their line endings."""
     ends = [match.end() for match in LINE_BREAK.finditer(source)]
     return [source[start:stop] for start, stop in zip([0, *ends], [*ends, len(source)], strict=True)]
 

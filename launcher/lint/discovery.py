@@ -157,7 +157,7 @@ def skip_foreign_file(path: Path) -> SkippedPath | None:
 
 
 def _is_broken(path: Path, text: str, keys: Sequence[str]) -> bool:
-    """Return whether a file cannot be parsed; False for lists and multi-document files, never run files."""
+    """Return whether a file cannot be parsed; False for a list or a multi-document file."""
     if keys == [A_LIST] or "\n---" in text:
         return False
     try:

@@ -128,14 +128,14 @@ def _note_on_step_limit(path: Path, done: dict[tuple[str, str], str], run: Resol
 
 
 def _note_on_packing(path: Path, done: dict[tuple[str, str], str], run: ResolvedRun | None) -> str:
-    """Return a note on rows that held one text each and are packed here; empty if none were translated."""
+    """Return a note if rows per step were translated, and a row here holds several texts; else empty."""
     if run is None or not run.config.datacollator.pack_sequences:
         return ""
     return printable(f"{path}: {PACKED}") if any(ROWS in each for each in done.values()) else ""
 
 
 def _note_on_recipe(path: Path, done: dict[tuple[str, str], str]) -> str:
-    """Return a note on settings of a recipe that its file leaves out; empty if no rate was translated."""
+    """Return a note on unset keys of `RECIPE` if a learning rate was translated; else empty."""
     if not any(RATE in each for each in done.values()):
         return ""
     root = load_document(path).root

@@ -108,7 +108,7 @@ def test_a_second_evaluation_in_the_same_folder_is_refused(trained, evaluate, tm
     """It took a run without a checkpoint for one that was stopped, and deleted it."""
     with lock_folder(tmp_path / "out"):
         answer = evaluate("--tasks", "cola", "--seeds", "1", code=1)
-    assert ("another process is evaluating into this folder" in json.dumps(answer), trained) == (True, [])
+    assert ("another evaluation writes to this folder" in json.dumps(answer), trained) == (True, [])
     evaluate("--tasks", "cola", "--seeds", "1")
     assert len(trained) == 1
 
@@ -254,8 +254,11 @@ def test_an_unusable_override_is_refused_once_and_nothing_is_trained(
     ("words", "message"),
     [
         (("--tasks", "cola,squad"), "unknown task squad"),
-        (("--tasks", "cola,superglu"), "suites: glue, superglue"),
-        (("--tasks", "boolq,record"), "task record is left out: it chooses among the entities of a passage"),
+        (("--tasks", "cola,superglu"), "suites (glue, superglue)"),
+        (
+            ("--tasks", "boolq,record"),
+            "task record is not supported: it chooses among the entities of a passage",
+        ),
         (("--tasks", "rte", "--transfer"), "add mnli for rte to --tasks"),
         (("--tasks", "cola", "--transfer"), "remove --transfer"),
     ],

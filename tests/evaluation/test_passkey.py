@@ -121,7 +121,7 @@ def test_a_model_passes_once_it_has_learned_to_copy(bundle, tokenizer_folder, tm
 
     code, accuracy = test("before")
     assert (code, max(accuracy.values()) < 5 / len(KEYS)) == (1, True)
-    assert "(least 90%)" in capsys.readouterr().err
+    assert "(minimum 90%)" in capsys.readouterr().err
     code, accuracy = test("after")
     assert (code, min(accuracy.values()) >= 0.9) == (0, True)
     assert test("after") == (code, accuracy)

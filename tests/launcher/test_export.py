@@ -101,9 +101,9 @@ def test_checkpoints_to_average(run_dir, average, steps):
 @pytest.mark.parametrize(
     ("average", "reason"),
     [
-        ("4", "exceeds the number of checkpoints (3)"), ("1", "must select at least two"),
-        ("0", "must select at least two"),
-        ("100,100", "must select at least two"), ("100,150", "without a checkpoint (150)"),
+        ("4", "exceeds the number of checkpoints (3)"), ("1", "does not select at least two"),
+        ("0", "does not select at least two"),
+        ("100,100", "does not select at least two"), ("100,150", "no checkpoint of step 150"),
         ("last", "is not a number"), ("100,", "is not a number"), ("-2", "is not a number"),
         ("²", "is not a number"), ("9" * 5000, "is not a number"),
     ],
@@ -155,7 +155,7 @@ def test_a_source_without_a_checkpoint_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("formats", "reason"), [(("hf", "pickle"), "no export format: pickle"), ((), "no export format")]
+    ("formats", "reason"), [(("hf", "pickle"), "unknown format pickle"), ((), "no export format")]
 )
 def test_unknown_formats_are_refused(run_dir, formats, reason):
     with pytest.raises(ProjectError, match=reason) as caught:

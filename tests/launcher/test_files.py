@@ -52,7 +52,7 @@ def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
     [
         ("checkpoints/latest/scores.csv", "the folder is a checkpoint, which may contain"),
         ("checkpoints/20/new/scores.csv", "the folder is a checkpoint, which may contain"),
-        ("metrics.jsonl", "is a record of the run"),
+        ("metrics.jsonl", "the file is a record of the run"),
         ("scores.jsonl", ""),
     ],
 )

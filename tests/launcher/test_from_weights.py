@@ -255,7 +255,7 @@ def test_names_of_any_characters_are_written_as_they_are(command):
             "architecture mamba is not supported",
         ),
         (["--from", "list"], "model_type is"),
-        (["--from", "bare"], "bare: has no tokenizer.json"),
+        (["--from", "bare"], "bare: the folder has no tokenizer.json"),
         (["--from", "truncated"], "truncated/tokenizer.json is not JSON"),
         (["--from", "no-head"], "lacks weights of the model: cls.*"),
         (["--from", "no-blocks", "--task", "classification"], "lacks weights of the model: encoder.layer.0."),
@@ -304,7 +304,9 @@ def test_older_files_of_a_tokenizer_have_the_command_that_converts_them(command)
     """As in many repositories: vocab.txt or vocab.json without tokenizer.json."""
     write_model(Path("my old model"))
     Path("my old model", "tokenizer.json").rename(Path("my old model", "vocab.txt"))
-    refused = command("init", "--from", "my old model", "--text", "notes").refused(2, "has no tokenizer.json")
+    refused = command("init", "--from", "my old model", "--text", "notes").refused(
+        2, "the folder has no tokenizer.json"
+    )
     program = shlex.split(refused.err.partition("hint: run: ")[2].splitlines()[0])
     assert program[:2] == ["python", "-c"]
     assert ast.unparse(ast.parse(program[2])) == (

@@ -61,7 +61,7 @@ def test_no_two_points_share_a_device_or_a_core(parallel, each, devices, cores):
 
 @pytest.mark.parametrize(
     ("profile", "parallel", "words"),
-    [("a100-prod", 3, "--parallel 2"), ("a100-prod", 2, ""), ("cpu-demo", 9, "")],
+    [("a100-prod", 3, "pass --parallel 2"), ("a100-prod", 2, ""), ("cpu-demo", 9, "")],
 )
 def test_points_on_gpus_need_one_each(profile, parallel, words, monkeypatch):
     gpus = [type("Gpu", (), {"uuid": f"GPU-{index}"}) for index in range(2)]

@@ -181,8 +181,8 @@ def write_hostile(folder: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "problem"),
     [
-        ("pipe", "not a regular file"),
-        ("device", "not a regular file"),
+        ("pipe", "it is a folder, a pipe or a device, not a file"),
+        ("device", "it is a folder, a pipe or a device, not a file"),
         ("gone", "No such file or directory"),
         ("loop", "Too many levels of symbolic links"),
         ("large", "larger than 32 MiB"),

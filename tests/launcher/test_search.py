@@ -194,7 +194,7 @@ def test_a_search_is_listed_and_nothing_is_written(command):
     [
         (("--search", "model.num_hidden_layers=int(2,4)"), 1, "unequal numbers of parameters"),
         (("--search", "trainer.max_steps=int(600,700)"), 1, "unequal numbers of tokens"),
-        (("--search", "scheduler.warmup_steps=int(20,9000)"), 1, "a point fails its checks"),
+        (("--search", "scheduler.warmup_steps=int(20,9000)"), 1, "a point failed its checks"),
         (("--search", RATE, "--metric", "eval/none"), 2, "is not a metric of this run"),
         (("--search", RATE, "--sweep", "seed=1,2"), 2, "are both given"),
         (("--search", RATE, "--point", "0"), 2, "is given without --sweep"),
@@ -273,7 +273,7 @@ def test_a_refused_trial_costs_nothing_and_an_equal_one_is_not_trained_again(com
 
     monkeypatch.setattr("launcher.commands.sweep_runs.train_point", once)
     answer = command(*TRAIN, "--search", "model.num_attention_heads=int(4,6)", "--trials", "8").passed()
-    assert "trial fails its checks" in answer.err, "5 heads do not divide the hidden size"
+    assert "trial failed its checks" in answer.err, "5 heads do not divide the hidden size"
     assert sorted(trained) == [4, 6]
     assert answer.out.count("num_attention_heads=5") == answer.out.count("not run") > 0
     assert answer.out.count("finished") + answer.out.count("not run") == 8
@@ -313,7 +313,7 @@ def test_a_search_ends_if_the_machine_refuses_its_trials(command, monkeypatch):
     monkeypatch.setattr("launcher.commands.sweep_runs.train_point", lambda request, output_format: 1)
     answer = command(*SEARCH)
     assert (answer.code, answer.out.count("not run")) == (1, 3)
-    assert "3 trials in a row were refused: fix the finding" in answer.err
+    assert "3 trials in a row were refused: fix the cause" in answer.err
 
 
 @pytest.mark.child

@@ -61,7 +61,7 @@ def test_a_run_that_fails_its_checks_is_not_queued(command):
     ("arguments", "words"),
     [
         (("-p", "a100-prod", "--signal-lead", "1"), "three saves"),
-        (("--extra", "exclusive"), "is not an option"),
+        (("--extra", "exclusive"), "is not a single option"),
         (("--time", "1:00\nrm -r runs"), "is not a time limit"),
         (("--time", "24h"), "'24h' is not a time limit"),
         (("--parallel", "2"), "is given without --sweep"),
@@ -175,7 +175,7 @@ def test_names_are_valid_for_every_engine(folder, name, command):
 def test_a_task_for_a_run_that_names_no_gpu_needs_one():
     run = replace(resolve_run("h200-prod"), profile=None)
     options = submit.SubmitOptions(selection=Selection.from_options(None, None, None), engine="skypilot")
-    with pytest.raises(ProjectError, match="names no GPU"):
+    with pytest.raises(ProjectError, match="needs the name of a GPU"):
         submit.make_batch(run, options, Path("logs"), 0)
     assert submit.make_batch(run, replace(options, gpu="H100"), Path("logs"), 0).gpu == "H100"
 
@@ -198,9 +198,9 @@ def test_a_file_for_another_engine_makes_no_folder_of_logs(command, tmp_path):
     [
         (("skypilot",), "submit queues on Slurm only"),
         (("skypilot", "--print"), "is not on a volume"),
-        (("skypilot", "--print", "--volume", "data"), "is not a path and a volume"),
-        (("skypilot", "--print", "--time", "1:00:00"), "--time: is an option of Slurm"),
-        (("skypilot", "--print", "--qos", "high"), "--qos: is an option of Slurm"),
+        (("skypilot", "--print", "--volume", "data"), "is not of the form PATH=NAME"),
+        (("skypilot", "--print", "--time", "1:00:00"), "--time: the option applies to Slurm only"),
+        (("skypilot", "--print", "--qos", "high"), "--qos: the option applies to Slurm only"),
         (("kubernetes", "--print"), "a pod needs an image, and a volume"),
     ],
 )

@@ -203,6 +203,9 @@ def test_the_commands_of_the_page(model_folder, tmp_path, monkeypatch, capsys, w
     assert app.run(["search", "notes", " "]) == EXIT_USAGE
     assert app.run(["search", "embedder", "text"]) == EXIT_USAGE
     assert app.run(["search", "nowhere", "text"]) == EXIT_USAGE
-    assert "write one: neobert-launch encode MODEL TEXTS --index " in capsys.readouterr().err.splitlines()[-1]
+    assert (
+        "create one with `neobert-launch encode MODEL TEXTS --index "
+        in capsys.readouterr().err.splitlines()[-1]
+    )
     assert app.run(["encode", "embedder", "notes.txt", "--index", "a", "--output", "b.npy"]) == EXIT_USAGE
     assert "--output and --index are both set" in capsys.readouterr().err
