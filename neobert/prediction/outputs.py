@@ -101,7 +101,13 @@ def _require_same_columns(rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def _unwritable_error(message: str) -> ProjectError:
-    return ProjectError("predict-output", message, f"choose {JSONL}", "--output", EXIT_TRAINING_FAILED)
+    return ProjectError(
+        "predict-output",
+        message,
+        f"choose an output file that ends in {JSONL}",
+        "--output",
+        EXIT_TRAINING_FAILED,
+    )
 
 
 def _table_cell(value: object) -> object:

@@ -50,7 +50,7 @@ NONE_NAMED: Named = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class LabelledTable:
-    """Columns and labels of a table.
+    """Settings of a run file, inferred from a table.
 
     Attributes:
         keys: config keys and values to add to the run file; empty for the default column names.
@@ -96,7 +96,7 @@ class Column:
     stride: int = 1
 
     def add(self, value: object) -> None:
-        """Count one value. Texts of an object, or of a list of objects, are its elements."""
+        """Add a value. An object with the key `text`, or a list of such objects, is a list of texts."""
         value = _unwrap_text_objects(value)
         if isinstance(value, list | tuple):
             self.elements.update(each for each in value if isinstance(each, str | int))
@@ -139,27 +139,27 @@ class Column:
 
     @property
     def is_text(self) -> bool:
-        """True if most values are texts of several words."""
+        """True if more than half of the values are strings with whitespace inside."""
         return 2 * self.num_texts > len(self.lengths)
 
     @property
     def has_fractions(self) -> bool:
-        """True if the values are numbers, and not all of them whole."""
+        """True if all values are numbers, and one of them is not whole."""
         return any(number != int(number) for number in self.numbers if abs(number) < 2**53)
 
     @property
     def is_scored(self) -> bool:
-        """True if the values are numbers, but not class ids."""
+        """True if the values are fractions, or more than `MAX_NUMBERED` numbers that repeat."""
         return self.has_fractions or (self.is_label and len(self.numbers) > MAX_NUMBERED)
 
     @property
     def is_label(self) -> bool:
-        """True if there are few distinct values, and they repeat as classes do."""
+        """True if there are 2 to `MAX_CLASSES` distinct values, each twice or more on average."""
         return len(self.values) <= MAX_CLASSES and self.has_repeats
 
     @property
     def has_repeats(self) -> bool:
-        """True if a value occurs twice or more on average."""
+        """True if there are 2 to `MAX_REPEATED` distinct values, each twice or more on average."""
         return 2 <= len(self.values) <= MAX_REPEATED and 2 * len(self.values) <= sum(self.values.values())
 
 
@@ -173,19 +173,19 @@ def _unwrap_text_objects(value: object) -> object:
 
 
 def sample_texts(*columns: Column) -> tuple[str, ...]:
-    """Return some texts of columns."""
+    """Return the sampled texts of all columns, column by column."""
     return tuple(text for column in columns for text in column.sample)
 
 
 def has_evaluation_split(text: Path) -> bool:
-    """Return whether the files have a split for evaluation, so that a run holds out no training rows."""
+    """Return whether the files have a training and an evaluation split, so that no rows are held out."""
     is_saved = is_saved_dataset(text)
     splits = split_folders(text).keys() if is_saved else {file.split for file in _selected_files(text)}
     return TRAIN in splits and evaluation_split(tuple(splits), TRAIN) is not None
 
 
 def training_tables(text: Path) -> list[Path]:
-    """Return the files of training rows, or the folder of them that `save_to_disk` wrote."""
+    """Return the files of the training split, else all files; of a saved dataset, the folder of one split."""
     if is_saved_dataset(text):
         splits = split_folders(text)
         return [splits.get(TRAIN, next(iter(splits.values())))]
@@ -198,14 +198,14 @@ def _selected_files(text: Path) -> Sequence[TextFile]:
 
 
 def read_rows(table: Path, rows: RowFormat = ALL_COLUMNS) -> Rows:
-    """Yield (location for messages, all values of a row by column) of one of `training_tables`."""
+    """Yield (location for messages, values by column) for each row of a table from `training_tables`."""
     return saved_rows(table) if is_saved_dataset(table) else read_table(table, rows)
 
 
 def read_columns(text: Path) -> tuple[list[Column], bool, Keys]:
-    """Read the rows. Returns the columns, whether all were read, and the keys with which they were read.
+    """Return the columns of the training rows, whether all rows were read, and config keys to read them.
 
-    Several tasks may be inferred from one table, which is read once.
+    The last result is cached. Raises `ProjectError` for plain text or a table without rows or header.
     """
     files = training_tables(text)
     for file in files:
@@ -257,7 +257,7 @@ def _read_first_rows(files: Sequence[Path], rows: RowFormat) -> tuple[list[Colum
             column.add(values.get(name))
             num_characters += column.lengths[-1]
     if not columns:
-        raise unclear_table_error(files[0], "has no rows", "pass a table with a row per text")
+        raise unclear_table_error(files[0], "the table has no rows", "pass a table with a row per text")
     return list(columns.values()), True
 
 
@@ -275,7 +275,7 @@ def _refuse_no_header(values: Mapping[str, Any], location: str) -> None:
 
 
 def stated_column(columns: Mapping[str, Column], key: str, named: Named, text: Path) -> Column | None:
-    """Return the column that `named` has for a key; None if it has none. Raises `ProjectError` if absent."""
+    """Return the column that the user names for a key, or None. Raises `ProjectError` if it is missing."""
     if (name := named.get(key)) is None:
         return None
     if name in columns:
@@ -293,9 +293,9 @@ def known_columns(columns: Mapping[str, Column], names: Sequence[str]) -> list[C
 def named_column(
     columns: Mapping[str, Column], names: Sequence[str], text: Path, content: str, key: str, named: Named
 ) -> Column:
-    """Return the column that `named` has for the key, else the first of `names` that the table has.
+    """Return the column that the user names for `key`, else the first of `names` that the table has.
 
-    Raises `ProjectError` without one.
+    Raises `ProjectError` without either.
     """
     if (stated := stated_column(columns, key, named, text)) is not None:
         return stated
@@ -315,31 +315,31 @@ def question_and_answer(columns: Iterable[str]) -> list[str]:
 
 
 def column_keys(columns: Mapping[str, Column], names: Sequence[str], column: Column, setting: str) -> Keys:
-    """Return the config key that names a column; empty if the row format selects this column by default."""
+    """Return `setting` with the column's name; empty if the row format selects the column without it."""
     is_alone = [name for name in names if name in columns] == [column.name]
     return {} if is_alone else {setting: column.name}
 
 
 def note_on_rows(lengths: Sequence[int], *, is_whole: bool) -> Iterator[str]:
-    """Yield a note if not all rows were read."""
+    """Yield a note on the number of rows that were read, unless all were."""
     if not is_whole:
         yield f"only the first {counted(len(lengths), 'row')} were read: later ones may have other labels"
 
 
 def too_many_labels_error(column: Column, text: Path, key: str) -> ProjectError:
-    """Return the error for a column with too many labels; `key` names another column."""
+    """Return the error for a column with too many labels; `key` is the config key of the label column."""
     most = MAX_REPEATED if len(column.values) > MAX_REPEATED else MAX_CLASSES
     message = f"column {quoted(column.name)} has more than {most:,} different labels"
     return unclear_table_error(text, message, f"name another column of labels: --{key} NAME")
 
 
 def listed_names(names: Sequence[str]) -> str:
-    """Return the first ten names of labels as text."""
+    """Return up to ten label names as text, and the number of further ones."""
     return printable(listed(names, 10))
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column in quotes."""
+    """Return a column name in quotes, without control characters."""
     return repr(printable(name))
 
 

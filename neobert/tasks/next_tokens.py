@@ -38,7 +38,7 @@ class NextTokens:
         return True
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
-        """Return the unchanged tokens, and their labels in int64."""
+        """Return the unchanged tokens, and int64 labels, -100 where no token follows or is supervised."""
         labels = np.roll(segments.ids, -1)
         if self.supervised is not None:
             is_learned: NDArray[Any] = segments.columns[self.supervised.name]

@@ -15,7 +15,7 @@ Plant = Callable[[Microbatch, int, torch.Generator], Microbatch]
 
 
 def train_on_planted(name: str, examiner: TaskProber, batch: Microbatch, plant: Plant) -> ProbeResult:
-    """Train on planted labels, and compare correct with other labels on new texts.
+    """Train on planted labels, and compare the loss of correct and of shifted labels on new texts.
 
     The value is 1 - loss of correct labels / loss of others: 0 if nothing was learned, at most 1.
     """

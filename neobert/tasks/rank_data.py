@@ -72,7 +72,7 @@ class RankData:
         )
 
     def inputs(self, batch: Microbatch, device: torch.device) -> dict[str, Any]:
-        """Return the arguments of the objective's forward on `device`."""
+        """Return the arguments of the objective's forward, on `device`."""
         return objective_inputs(batch, device)
 
     def read_retries(self) -> int | None:
@@ -85,7 +85,7 @@ class RankData:
         return count_microbatches(self.prepared.train, self.config)
 
     def epoch(self, progress: Progress) -> float:
-        """Return the number of passes over the training data; a stream counts completed passes only."""
+        """Return the passes over the training data: a fraction for prepared text, whole ones for a stream."""
         train = self.prepared.train
         if isinstance(train, SegmentStore):
             return (progress.tokens_total - progress.first_tokens) / train.num_tokens
@@ -93,7 +93,7 @@ class RankData:
 
 
 def task_over(run: TaskInputs, kind: Callable[..., RankData] = RankData, **own: Any) -> Task:
-    """Build a task that reads its microbatches through `kind`.
+    """Build a task whose microbatches `kind` reads.
 
     Args:
         run: arguments of the task.
@@ -139,7 +139,7 @@ def _tokenizer_files(run: TaskInputs) -> Mapping[str, bytes]:
 
 
 def objective_inputs(batch: Microbatch, device: torch.device) -> dict[str, Any]:
-    """Return the arguments of an objective's forward on `device`."""
+    """Return labels, tokens and bounds of a microbatch on `device`, by argument of an objective's forward."""
     on_device, masked = batch.to(device), dict[str, Any]()
     if batch.masked_ids is not None:
         masked = {"num_masked": batch.num_masked, "masked_ids": on_device.masked_ids}
@@ -166,5 +166,5 @@ def segment_lengths(batch: Microbatch) -> torch.Tensor:
 
 
 def describe_batch(batch: Microbatch) -> dict[str, Any]:
-    """Return the sample ids and the cursor that identify a microbatch's samples."""
+    """Return the sample ids of a microbatch, and the cursor after it."""
     return {"sample_ids": batch.sample_ids, "next": batch.cursor.to_dict()}

@@ -93,7 +93,7 @@ class Head(NamedTuple):
 
 
 def reports_loss(config: RunConfig, metric: Metric) -> bool:
-    """Return whether a task of tokens reports a metric: losses by position, in rows that reach it."""
+    """Return whether a token task reports a metric; losses by position need rows that are long enough."""
     return reports_position(metric, config.datacollator.max_length or config.dataset.max_seq_length)
 
 
@@ -173,23 +173,23 @@ class TaskSpec:
         predicts: targets of the loss: masked tokens, next tokens, labels of the data, or pairs of texts.
         by_config: returns the fields of this description that the keys of a run change, see `spec_of`.
         roles: special tokens that the task needs of a tokenizer, such as mask_token.
-        also_reads: keys that a task with these targets does not read otherwise, see `unread`.
+        also_reads: keys of `UNREAD` that this task reads nevertheless.
         mix_key: key that weights an added masked-LM loss, which needs the head; empty: no loss is added.
         passes: returns the passes over the tokens of a step.
         labels: returns the labels of the data for a config; None: targets are created from the text.
         labels_texts: a label belongs to a whole text, which is never split.
         stores_targets: the prepared text marks its targets: only its preparation tells whether it has any.
-        texts: returns the most texts of an example, each a segment of its own (`GROUP` of the encoder).
+        texts: returns the maximum number of texts in an example, each a segment (`GROUP` of the encoder).
         rows: returns the fields of a row for a config.
         head: returns size and FLOPs of the head for a config and the shape of the model.
-        corpus_weight: returns a mixture corpus's weight, from the weight in its entry and its examples.
-        declared: returns the keys, with their values, that a folder of weights declares.
+        corpus_weight: returns the weight of a corpus in a mixture, from its entry's weight and its size.
+        declared: returns the config keys, with their values, that a folder of weights declares.
         undeclared: returns the config keys that differ from a folder's declaration, with the declared values.
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
         contradictions: yields contradictory settings of the task's section.
         plan_rows: yields the settings of the task that `plan` shows.
         evaluation_table: returns a table of the evaluation besides the data, with its row format; None: none.
-        has_one_loss: returns whether all steps have the same loss, so that one far above the mean is a spike.
+        has_one_loss: returns whether every step has the same loss function, so that an outlier is a spike.
         reports: returns whether a run with this config reports a metric.
         heads: heads of transformers architectures that `auto_class` alone would not load, by name.
         temperature: returns the temperature of a loss that compares pairs.

@@ -24,7 +24,7 @@ def spec_of(config: RunConfig) -> TaskSpec:
 
 
 def text_task(*, is_causal: bool) -> TaskSpec:
-    """Return the task that pretrains a model of this direction on text."""
+    """Return the task that pretrains on text: next tokens if `is_causal`, else masked words."""
     return next(each for each in SPECS.values() if each.reads_text and (each.predicts == "next") == is_causal)
 
 
@@ -43,7 +43,7 @@ def sections_read() -> dict[str, frozenset[str]]:
 
 
 def find_metric(name: str) -> Metric:
-    """Return a metric by name. A plug-in's metric has the direction of `trainer.greater_is_better`."""
+    """Return a metric by name; an unknown one, of a plug-in, is better if higher."""
     return known_metrics().get(name, Metric(name, is_higher_better=True))
 
 

@@ -33,7 +33,7 @@ OF_PAIRS = PLAIN | {"token_types": "stored"}
 def labelled_texts(
     config: RunConfig, tokenizer: TokenizerBundle, framing: Framing, *, is_plain: bool = True
 ) -> SegmentEncoder:
-    """Build the encoder of the texts of labelled rows."""
+    """Build the encoder of labelled texts, with the run's length limit and no minimum length."""
     length, fate = segment_length(config), config.dataset.long_documents
     return segment_encoder(tokenizer, length, 1, fate, framing, is_plain=is_plain)
 
@@ -102,9 +102,9 @@ class LabelEncoder(RowEncoder):
         too_long: tuple[int, int] | None,
         seconds: Sequence[int] | None = None,
     ) -> Encoded:
-        """Return the encoded batch of concatenated `tokens` [n], with lengths and labels; update `counts`.
+        """Return the encoded batch of concatenated `tokens` [n]; count its segments and tokens in `counts`.
 
-        `seconds` are the values of `SECOND`, of an encoder of pairs.
+        `seconds`: values of the column `SECOND`, for pairs.
         """
         counts.segments, counts.tokens = len(lengths), len(tokens)
         counts.unknown = self.texts.num_unknown(tokens)
@@ -126,6 +126,6 @@ class StoredLabels:
         return self.label.is_per_token
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
-        """Return the unchanged tokens, and their labels in int64 or float32."""
+        """Return the token ids unchanged, with the stored labels: integers as int64, scores as float32."""
         labels: NDArray[Any] = segments.columns[self.label.name]
         return Targets(segments.ids, labels.astype(np.int64 if labels.dtype.kind == "i" else np.float32))

@@ -32,7 +32,10 @@ class TokenMetrics:
             self._by_position = before + score.by_position
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the means over all ranks; None without targets."""
+        """Return loss, perplexity and accuracy over all ranks, and the loss by position in long rows.
+
+        A value is None without targets, and the perplexity if it overflows.
+        """
         loss_sum, num_correct = world.all_reduce_sum(self._sums).tolist()
         (num_targets,) = world.sum_over_ranks([self._num_targets])
         loss = loss_sum / num_targets if num_targets else None
@@ -55,7 +58,7 @@ class TokenMetrics:
 
 
 def perplexity(loss: float | None) -> float | None:
-    """Return exp(loss); None if the loss is not finite, or above 709 nats, the limit of a double."""
+    """Return exp(loss); None without a finite loss, or if the result overflows a float64."""
     try:
         return None if loss is None or not math.isfinite(loss) else math.exp(loss)
     except OverflowError:

@@ -30,7 +30,7 @@ def token_task(
     targets_only: bool = True,
     guesser: Guesser | None = None,
 ) -> Task:
-    """Build objective, metrics and data of a run.
+    """Build a task that predicts tokens: objective, metrics and data of a run.
 
     Args:
         rates: targets per token in training and in evaluations; the most, if their number varies.

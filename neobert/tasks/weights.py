@@ -52,12 +52,10 @@ def start_from(weights: Path, backbone: Backbone) -> bool:
     log.info("loaded %d tensors from %s", report.num_tensors, report.path)
     if report.initialized:
         num_new = counted(len(report.initialized), "weight")
-        log.info("new, because the checkpoint lacks them: %s: %s", num_new, listed(report.initialized))
+        log.info("initialized %s that the checkpoint lacks: %s", num_new, listed(report.initialized))
     if report.unused:
         num_unused = counted(len(report.unused), "weight")
-        log.info(
-            "not used, because the model lacks them: %s: %s", num_unused, printable(listed(report.unused))
-        )
+        log.info("ignored %s that the model lacks: %s", num_unused, printable(listed(report.unused)))
     if backbone.head is None:
         return False
     names = {module: name for name, module in backbone.model.named_modules()}
@@ -68,7 +66,7 @@ def start_from(weights: Path, backbone: Backbone) -> bool:
 
 
 def match_scores(head: Head | None, scores: Mapping[str, float]) -> None:
-    """Give a new regression head the mean and the spread of the scores of the data, if there are scores.
+    """Give a new regression head the mean and the spread of the scores; nothing without scores.
 
     A step moves a bias by the learning rate, so the encoder would learn the mean first. With 400 pairs
     of STS-B, of mean 2.7, Spearman of MiniLM on 100 others was 0.50 after 60 steps, and 0.08 without this.
@@ -94,7 +92,6 @@ def _reorder_classes(classifier: nn.Linear, settings: PretrainedConfig, file: Pa
 
 
 def _label_names(file: Path) -> list[str]:
-    """Return the names of `id2label` in a config.json, ordered by class number; empty if there are none."""
     names = read_json(file, code="EXP005").get("id2label") or {}
     try:
         numbers = {int(number): str(name) for number, name in names.items()}

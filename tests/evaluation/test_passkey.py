@@ -157,7 +157,7 @@ def test_a_causal_model_is_asked_for_each_word_after_the_words_before_it(
     ("changed", "lengths", "problem"),
     [
         ({"rope": False}, (96,), "exceed the 64 positions of the model"),
-        ({}, (12,), "12 tokens are too few for a question"),
+        ({}, (12,), "12 tokens are too few for a document"),
     ],
 )
 def test_lengths_without_an_answer_are_refused(tokenizer_folder, tmp_path, changed, lengths, problem):

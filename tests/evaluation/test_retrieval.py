@@ -106,7 +106,7 @@ def test_a_title_is_read_once(beir):
         ("qrels.tsv", "q1 0 d1 1\n", "first line does not name the columns"),
         ("qrels.tsv", "", "first line does not name the columns"),
         ("queries.jsonl", '{"_id": "q1", "text": "a"}\n{"_id": "q1", "text": "b"}\n', "_id q1 is repeated"),
-        ("queries.jsonl", '{"id": "q1"}\n', "lacks _id or text"),
+        ("queries.jsonl", '{"id": "q1"}\n', "the row has no _id or no text"),
     ],
 )
 def test_what_is_no_collection_is_refused(beir, file, content, message):

@@ -54,7 +54,7 @@ def test_a_template_of_the_weights_is_used_and_other_text_is_refused(command):
     assert "tokenizer" not in yaml.safe_load(Path("run.yaml").read_text("utf-8"))
     write_rows({"question": "What?", "answer": "A test."}, "other.jsonl")
     done = command("init", "--task", "sft", "--from", "chat", "--text", "other.jsonl", "other.yaml")
-    assert "the columns are not those of conversations: 'question', 'answer'" in done.err
+    assert "the columns match no form of conversations: 'question', 'answer'" in done.err
     assert "= hint: rename 'question' and 'answer' to prompt and completion\n" in done.err
     write_rows({"prompt": "What?", "chosen": TALK, "rejected": TALK}, "other.jsonl")
     done = command("init", "--task", "sft", "--from", "chat", "--text", "other.jsonl", "other.yaml")

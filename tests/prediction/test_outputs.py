@@ -35,7 +35,7 @@ def test_what_parquet_cannot_hold_is_refused(values, problem, tmp_path):
     with pytest.raises(ProjectError, match="parquet cannot hold a column") as refusal:
         written([{"value": value} for value in values], tmp_path, ".parquet")
     assert problem in refusal.value.message
-    assert refusal.value.hint == "choose .jsonl"
+    assert refusal.value.hint == "choose an output file that ends in .jsonl"
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])

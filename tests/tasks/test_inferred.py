@@ -138,12 +138,12 @@ def test_a_class_of_one_row_is_noted():
         ),
         (
             ["a", "NA", "b", "None"],
-            "read as class names: NA, None; leave the field of a missing label empty",
+            "classes named like missing values: NA, None; to leave out these rows, empty the label",
         ),
         (
             ["a", "label"],
-            "the column 'label' has the name of one of its labels: if the table has no header line, write "
-            "one, such as text and label",
+            "column 'label' has its own name as a label; if the table has no header line, write one, such as "
+            "text and label",
         ),
     ],
 )

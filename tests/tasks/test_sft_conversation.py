@@ -116,7 +116,10 @@ def test_the_history_of_an_instruction_comes_before_it(form):
     found = read(row | {"history": form([["Two?", "Four."]])})
     assert [each["content"] for each in found.messages] == ["Count.", "Two?", "Four.", "And three?", "Six."]
     assert read(row | {"history": form([])}).messages == read(row | {"history": None}).messages
-    for history, problem in ((form([["Two?"]]), "history has other items"), (3, "history is a number")):
+    for history, problem in (
+        (form([["Two?"]]), "history has items of another kind"),
+        (3, "history is a number"),
+    ):
         with pytest.raises(ProjectError, match=problem):
             read(row | {"history": history})
 
@@ -188,10 +191,10 @@ def test_tools_that_are_no_list_are_refused():
 
 def test_a_table_of_another_form_is_refused_with_the_forms():
     assert detect_form(["text", "label"]) is None
-    with pytest.raises(ProjectError, match="the columns are not those of conversations") as caught:
+    with pytest.raises(ProjectError, match="the columns match no form of conversations") as caught:
         read({"text": "Hi"})
     assert (caught.value.code, caught.value.place) == ("DAT011", "t:1")
     assert caught.value.hint.startswith("write task: causal")
-    with pytest.raises(ProjectError, match="the columns are not those of conversations") as caught:
+    with pytest.raises(ProjectError, match="the columns match no form of conversations") as caught:
         read({"talk": EXPECTED})
     assert caught.value.hint == "set sft.messages_column to one of the columns: 'talk'"

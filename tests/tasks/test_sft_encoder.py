@@ -219,7 +219,7 @@ def test_the_hint_for_a_template_that_raises_an_error_is_about_the_conversations
     system = [{"role": "system", "content": "Be brief."}, *talk("Hi", "Hello")]
     with pytest.raises(ProjectError, match=r"the template fails: TemplateError: no system") as caught:
         Conversations(RunConfig()).check("t.jsonl", encode(system, template=refused).counts)
-    assert caught.value.hint.startswith("fix the conversations that the template rejects, or set")
+    assert caught.value.hint.startswith("correct the conversations that the template rejects, or set")
 
 
 @pytest.mark.parametrize(

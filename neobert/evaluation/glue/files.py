@@ -85,7 +85,7 @@ def _no_rows_error(split: Split, task: GlueTask) -> ProjectError:
     malformed = f"{counted(split.num_malformed, 'row')} with missing or extra fields"
     unlabelled = f"{counted(split.num_unlabelled, 'row')} without a label"
     skipped = [malformed] * bool(split.num_malformed) + [unlabelled] * bool(split.num_unlabelled)
-    message = ", ".join(["has no labelled rows", *skipped])
+    message = ", ".join(["the split has no labelled rows", *skipped])
     hint = "use a file with labelled rows"
     if task.headless:
         hint += f", with a header line or the columns {', '.join(task.headless)}"

@@ -55,7 +55,7 @@ def evaluate_passkey(settings: Settings) -> dict[str, Any]:
     tokenizer = TextTokenizer.load(folder, max(settings.lengths), model.num_rows, (role,))
     documents = Documents(tokenizer.bundle, is_causal=model.is_causal)
     if min(settings.lengths) < documents.shortest:
-        message = f"{min(settings.lengths)} tokens are too few for a question (at least {documents.shortest})"
+        message = f"{min(settings.lengths)} tokens are too few for a document (at least {documents.shortest})"
         raise ProjectError(
             "usage", message, f"set {OPTION} to {documents.shortest} tokens or more", OPTION, EXIT_USAGE
         )

@@ -110,7 +110,7 @@ def _read_texts(file: Path) -> Iterator[tuple[str, str, str]]:
         name, text = row.get("_id"), row.get("text")
         if not isinstance(name, str | int) or not isinstance(text, str):
             raise ProjectError(
-                CODE, "lacks _id or text", "write an object with _id and text per line", location
+                CODE, "the row has no _id or no text", "write an object with _id and text per line", location
             )
         if str(name) in seen:
             message = f"_id {printable(str(name))} is repeated"

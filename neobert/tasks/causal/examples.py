@@ -34,5 +34,5 @@ class WholeDocuments(Documents):
 
 
 def build_examples(config: RunConfig) -> WholeDocuments:
-    """Build the examples of a run."""
+    """Return the data layer of a causal pretraining run."""
     return WholeDocuments(config)

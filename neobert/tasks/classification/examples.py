@@ -133,5 +133,5 @@ class LabelledEncoder(LabelEncoder):
 
 
 def build_examples(config: RunConfig) -> Examples:
-    """Build the examples of a classification run."""
+    """Return the data layer of a classification run."""
     return LabelledTexts(config)

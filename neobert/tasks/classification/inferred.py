@@ -55,7 +55,7 @@ MISSING = frozenset({"na", "n/a", "nan", "none", "null", "<na>"})
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
-    """Infer text columns, label and problem. Raises `ProjectError` if a column is unclear."""
+    """Infer text columns, label column, and classes or scores. Raises `ProjectError` if one is unclear."""
     columns, is_whole, keys = read_columns(text)
     by_name = {each.name: each for each in columns}
     stated = stated_column(by_name, LABEL_SETTING, named, text)
@@ -105,13 +105,11 @@ def _label_column(columns: Sequence[Column], text: Path) -> Column:
 
 
 def _other_labels(columns: Sequence[Column], label: Column) -> str:
-    """Return the names of the other columns that may hold classes, in quotes."""
     likely = (each for each in columns if each.is_label and not each.is_text and not each.is_scored)
     return listed([quoted(each.name) for each in likely if each is not label], 5)
 
 
 def _text_columns(columns: Sequence[Column], text: Path, named: Named) -> tuple[Column, Column | None]:
-    """Return the column of the text, and of the second text of a pair."""
     all_columns = {each.name: each for each in columns}
     stated = stated_column(all_columns, TEXT_SETTING, named, text)
     pair = stated_column(all_columns, PAIR_SETTING, named, text)
@@ -145,7 +143,6 @@ def _is_numbered(one: str, other: str) -> bool:
 
 
 def _problem_keys(label: Column, text: Path, stated: str | None) -> Keys:
-    """Return the config keys for classes, or for scores."""
     problem = stated or _likely_problem(label, text)
     keys: Keys = {PROBLEM_SETTING: problem} if stated or problem == REGRESSION else {}
     if problem != REGRESSION:
@@ -154,14 +151,13 @@ def _problem_keys(label: Column, text: Path, stated: str | None) -> Keys:
 
 
 def _likely_problem(label: Column, text: Path) -> str:
-    """Return the likely kind of problem: many whole numbers are classes if they repeat, like ids."""
+    """Return classes or regression: many whole numbers are classes if they repeat, like ids."""
     is_amount = label.name.lower() in AMOUNTS or not label.has_repeats
     is_scored = label.has_fractions or (len(label.numbers) > MAX_NUMBERED and is_amount)
     return REGRESSION if is_scored and not _stated_names(label, text) else CLASSES
 
 
 def _stated_names(label: Column, text: Path) -> list[str]:
-    """Return the names of classes that a saved dataset states; empty for any other table."""
     return class_names(training_tables(text)[0], label.name) if is_saved_dataset(text) else []
 
 
@@ -193,7 +189,7 @@ def _class_keys(label: Column, text: Path) -> Keys:
 
 
 def _label_combinations_note(names: Sequence[str]) -> list[str]:
-    """Return a note if the classes are label combinations, and most labels occur in several classes."""
+    """Return at most one note: the names look like formatted numbers, or like several labels joined."""
     if note := _unparsed_numbers_note(names):
         return [note]
     for separator in SEPARATORS:
@@ -202,14 +198,14 @@ def _label_combinations_note(names: Sequence[str]) -> list[str]:
         if combined and 2 * sum(count > 1 for count in parts.values()) > len(parts):
             return [
                 f"{quoted(combined[0])} looks like several labels, but a text has one class: each "
-                "combination is a class. For separate labels, write a column of 0 and 1 for each, and train "
-                "a run on each"
+                "combination is a class. For separate labels, write a column of 0 and 1 for each label, and "
+                "train a run on each column"
             ]
     return []
 
 
 def _unparsed_numbers_note(names: Sequence[str]) -> str:
-    """Return a note if all classes look like numbers, and one has a decimal comma or a unit."""
+    """Return a note if all names look like numbers, one with a decimal comma or a unit; else ''."""
     written = [name for name in names if not PLAIN_NUMBER.issuperset(name)]
     if not written or not all(map(WRITTEN_NUMBER.fullmatch, names)):
         return ""
@@ -219,22 +215,23 @@ def _unparsed_numbers_note(names: Sequence[str]) -> str:
 
 
 def _name_notes(label: Column, names: Sequence[str]) -> Iterator[str]:
-    """Yield notes on possible duplicate classes, missing values and a missing header."""
     spelled = {name: unicodedata.normalize("NFKC", name).casefold() for name in names}
     counts = Counter(spelled.values())
     if alike := [name for name in names if counts[spelled[name]] > 1]:
         yield f"classes that differ only in case or encoding: {listed_names(alike)}"
     if missing := [name for name in names if name.lower() in MISSING]:
-        yield f"read as class names: {listed_names(missing)}; leave the field of a missing label empty"
+        yield (
+            f"classes named like missing values: {listed_names(missing)}; to leave out these rows, "
+            "empty the label"
+        )
     if label.name in label.values:
         yield (
-            f"the column {quoted(label.name)} has the name of one of its labels: if the table has no header "
-            "line, write one, such as text and label"
+            f"column {quoted(label.name)} has its own name as a label; if the table has no header line, "
+            "write one, such as text and label"
         )
 
 
 def _several_labels_note(texts: Sequence[Column], label: Column) -> list[str]:
-    """Return a note if rows with the same text have different labels."""
     labelled: dict[tuple[int, ...], tuple[int, int]] = {}
     disputed: dict[tuple[int, ...], tuple[int, int]] = {}
     of_rows = zip(*(each.digests for each in texts), strict=True)

@@ -27,7 +27,7 @@ class ClassLabel:
     names: tuple[str, ...]
 
     def __call__(self, value: object, location: str) -> int | None:
-        """Return the class number; None without a label. Raises DAT020 for an unknown label."""
+        """Return the class number; None for an empty cell. Raises DAT020 for any other value."""
         text = _label_text(value, location, self.setting)
         if text is None:
             return None
@@ -58,7 +58,7 @@ class Score:
     setting: str
 
     def __call__(self, value: object, location: str) -> float | None:
-        """Return the score; None without one. Raises DAT020 unless the value is a finite number."""
+        """Return the score; None for an empty cell. Raises DAT020 unless it is a finite float32."""
         text = _label_text(value, location, self.setting)
         if text is None:
             return None
@@ -73,7 +73,6 @@ class Score:
 
 
 def _label_text(value: object, location: str, setting: str) -> str | None:
-    """Return a label as text; None for a cell that is null or blank."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if isinstance(value, str | int | float | Decimal):

@@ -32,7 +32,7 @@ class PredictionMetrics:
         self._loss_sum += score.loss_sum
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the metrics over all ranks; all are None without labelled texts."""
+        """Return loss and metrics over all ranks, of classes or scores; None without labelled texts."""
         loss_sum = float(world.all_reduce_sum(self._loss_sum))
         gathered = world.gather(np.concatenate(self._kept).tobytes())
 
@@ -51,7 +51,7 @@ class PredictionMetrics:
 
 
 def classification_metrics(predicted: Floats, labels: Floats, num_classes: int) -> dict[str, float | None]:
-    """Return accuracy, F1 and Matthews correlation of predicted classes, in a run with `num_classes`."""
+    """Return accuracy, `f1` and `matthews` of predicted classes by metric name; None without labels."""
     guessed, true = predicted.astype(np.int64), labels.astype(np.int64)
     return {
         "eval/accuracy": float((guessed == true).mean()) if len(true) else None,

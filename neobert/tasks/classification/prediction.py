@@ -32,7 +32,7 @@ class TextPredictor(HeadPredictor):
 
     @classmethod
     def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:  # noqa: ARG003
-        """Return scores by class, or correlations."""
+        """Return an empty scorer of classes, or of scores if there are no classes."""
         return ClassifiedTexts(classes) if classes else ScoredTexts()
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
@@ -63,7 +63,7 @@ class TextPredictor(HeadPredictor):
 
 
 def has_text(item: Item) -> bool:
-    """Return whether a row has a text; evaluations of a run leave out rows without one."""
+    """Return whether a text of the row is not blank; evaluations of a run leave out other rows."""
     return any(map(str.strip, item))
 
 
@@ -80,7 +80,7 @@ class ClassifiedTexts:
             self._pairs[self._classes[label], prediction[PREDICTION]] += 1
 
     def report(self) -> dict[str, Any]:
-        """Return accuracy and scores by class."""
+        """Return accuracy and scores by class; empty without labels."""
         return class_scores(self._pairs.elements(), self._classes) if self._pairs else {}
 
 
@@ -91,12 +91,12 @@ class ScoredTexts:
         self._pairs: list[tuple[float, float]] = []
 
     def add(self, item: Item, label: float | None, prediction: Prediction, _location: str) -> None:
-        """Keep the predicted and the true score of a text, unless either is missing."""
+        """Keep the predicted and the true score of a text, unless it is empty or has no score."""
         if label is not None and has_text(item):
             self._pairs.append((prediction[PREDICTION], label))
 
     def report(self) -> dict[str, Any]:
-        """Return correlations."""
+        """Return the number of scores and the correlations; empty without scores."""
         if not self._pairs:
             return {}
         found = correlation_metrics(*np.array(self._pairs).T)

@@ -13,12 +13,12 @@ TEXT_CANDIDATES = (*CANDIDATES, "sentence1")
 
 
 def is_regression(config: RunConfig) -> bool:
-    """Return whether labels are scores, not classes."""
+    """Return whether labels are scores, and not classes."""
     return CLASSIFICATION.read_section(config).problem == "regression"
 
 
 def num_labels(config: RunConfig) -> int:
-    """Return the number of outputs of the classifier: 1 for scores."""
+    """Return the number of outputs of the classifier: that of the classes, or 1 for scores."""
     section = CLASSIFICATION.read_section(config)
     if is_regression(config):
         return 1
@@ -26,7 +26,7 @@ def num_labels(config: RunConfig) -> int:
 
 
 def row_format(config: RunConfig) -> RowFormat:
-    """Return the row format of a classification run."""
+    """Return the fields of a row: text, second text if pair_column is set, and a class or score."""
     from neobert.tasks.classification.labels import ClassLabel, Score  # `lint` of other tasks does without
 
     dataset, section = config.dataset, CLASSIFICATION.read_section(config)

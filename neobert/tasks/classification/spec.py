@@ -46,7 +46,7 @@ def describe_labels(config: RunConfig) -> Labels:
 
 
 def model_settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of the classifier."""
+    """Return dropout, number of labels, problem type, and pooling and class names if set."""
     section, is_number = CLASSIFICATION.read_section(config), is_regression(config)
     settings: dict[str, Any] = {
         "classifier_dropout": section.dropout,
@@ -61,7 +61,7 @@ def model_settings(config: RunConfig) -> dict[str, Any]:
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
-    """Yield classes that are too few or named more than once, and columns with two roles."""
+    """Yield contradictory label_names, num_labels and problem, and a column with two roles."""
     section = CLASSIFICATION.read_section(config)
     names, names_key = section.label_names, "classification.label_names"
     if section.problem == "regression":
@@ -97,7 +97,7 @@ def _columns_with_two_roles(config: RunConfig) -> Iterator[Contradiction]:
 
 
 def reports(config: RunConfig, metric: Metric) -> bool:
-    """Return whether a run reports a metric; classification and regression have different metrics."""
+    """Return whether a run reports a metric: the loss, and metrics of classes or of scores."""
     return metric is LOSS or metric in (CORRELATIONS if is_regression(config) else OF_CLASSES)
 
 

@@ -47,7 +47,7 @@ class Pairs:
     config: RunConfig
 
     def encoder(self, tokenizer: TokenizerBundle) -> PairEncoder:
-        """Build the encoder. Raises DAT020 if long texts would be split: a text has one vector."""
+        """Build the encoder, with the run's prompts. Raises DAT020 if long texts would be split."""
         refuse_split(self.config, "each text has one vector")
         section = CONTRASTIVE.read_section(self.config)
         texts = labelled_texts(self.config, tokenizer, tokenizer.framing)
@@ -141,7 +141,7 @@ class PairEncoder(RowEncoder):
         return Encoded(flat, np.array(lengths, np.int64), counts, too_long, columns)
 
     def _prompted_texts(self, row: Row, counts: Counts) -> Iterator[list[str]]:
-        """Yield the texts of each pair of a row with their prompts; none if query or document is empty."""
+        """Yield query and documents of each pair of a row, with prompts; none if a side is empty."""
         counts.documents += 1
         query, positives = row[TEXT], row_positives(row)
         if not query.strip() or not positives:
@@ -194,11 +194,11 @@ class QueryTargets:
         return False
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
-        """Return the unchanged tokens, a label for each text, and the tokens with masks."""
+        """Return the unchanged tokens, a label per text, and the tokens and labels of `masking`."""
         masked = None if self.masking is None else self.masking.targets(segments, epoch=epoch, seed=seed)
         return Targets(segments.ids, np.where(segments.columns[GROUP] == 0, 0, IGNORED), masked)
 
 
 def build_examples(config: RunConfig) -> Examples:
-    """Build the examples of a contrastive run."""
+    """Return the data layer of a contrastive run."""
     return Pairs(config)

@@ -37,7 +37,10 @@ from neobert.tasks.labelled_table import (
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
-    """Infer the columns of queries, documents and hard negatives. Raises `ProjectError` without a pair."""
+    """Infer the columns of queries, documents, hard negatives and scores.
+
+    Raises `ProjectError` without a column of queries or of documents.
+    """
     try:
         columns, is_whole, keys = read_columns(text)
     except ProjectError as error:
@@ -82,7 +85,6 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
 
 
 def _negative_columns(columns: Mapping[str, Column]) -> list[Column]:
-    """Return the columns of hard negatives that the row format finds by their names."""
     first = known_columns(columns, FIRST_NEGATIVES)[:1]
     names = [name for number in range(2, MAX_NEGATIVES + 1) for name in negative_column_names(number)]
     return first + known_columns(columns, names) if first else []
@@ -95,7 +97,6 @@ def _score_column(columns: Mapping[str, Column], positive: Column, *, has_negati
 
 
 def _unread_labels_note(labels: Column) -> str:
-    """Return the note on labels that are not scores, such as `entailment`."""
     values = listed([*map(quoted, sorted(labels.values))], 8)
     return f"not read: column {quoted(labels.name)} ({values}); remove rows whose texts should not be similar"
 

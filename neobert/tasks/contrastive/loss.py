@@ -82,7 +82,7 @@ def gather_texts(world: World, vectors: Tensor, texts: Texts) -> tuple[Queries, 
 
 
 def similarities(queries: Queries, candidates: Candidates, temperature: float) -> Similarities:
-    """Compare queries with candidates.
+    """Return the similarities of queries and candidates, without false negatives.
 
     A false negative is a document with the text of the query or of its answer, or that answers another query
     with the same text.

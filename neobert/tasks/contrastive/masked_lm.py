@@ -51,7 +51,7 @@ class MixedEmbedder(Embedder):
         return VectorsAndScore(super().evaluate(num_targets, labels, **plain), self.words.evaluate(**masked))
 
     def module_work(self) -> list[ModuleWork]:
-        """Return the work of the vocabulary head, for FLOP counts."""
+        """Return the computations with the weight of the vocabulary head (see `Objective.module_work`)."""
         return self.words.module_work()
 
 
@@ -76,7 +76,7 @@ class MaskedTerm:
     num_masked: int = 0
 
     def loss_scale(self, world: World, batches: Sequence[Microbatch]) -> float:
-        """Return the factor by which each microbatch's summed loss is multiplied."""
+        """Return the factor of each microbatch's summed loss, and count the masked tokens of `batches`."""
         own = sum(batch.num_masked for batch in batches)
         (of_all_ranks,) = world.sum_over_ranks([own])
         self.num_masked += own
@@ -92,7 +92,7 @@ class MaskedTerm:
         self.loss_sum = found if self.loss_sum is None else self.loss_sum + found
 
     def take(self, world: World) -> dict[str, float]:
-        """Return the mean loss over all ranks, and reset the sums."""
+        """Return the mean masked-LM loss over all ranks, 0 without masked tokens, and reset the sums."""
         loss_sum = torch.zeros(1) if self.loss_sum is None else self.loss_sum
         total = float(world.all_reduce_sum(loss_sum.to(world.device, torch.float64).clone()))
         (num_masked,) = world.sum_over_ranks([self.num_masked])
@@ -115,7 +115,7 @@ class MixedMetrics(PairMetrics):
         self._num_masked += batch.num_masked
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the metrics over all ranks."""
+        """Return the metrics of `PairMetrics`, and the masked-LM loss, None without masked tokens."""
         total = float(world.all_reduce_sum(torch.stack(self._losses).sum()))
         (num_masked,) = world.sum_over_ranks([self._num_masked])
         return super().values(world) | {MASKED_LM_LOSS.name: total / num_masked if num_masked else None}

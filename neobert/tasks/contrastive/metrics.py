@@ -40,7 +40,7 @@ class PairMetrics:
             self._scored.append(ScoredDocuments.from_batch(batch))
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the metrics over all ranks: ranks of answers, correlations of scored pairs.
+        """Return loss and ranks of answers over all ranks, and correlations if scores are read.
 
         The loss is InfoNCE if there are pairs without scores, else the score loss.
         """
@@ -78,7 +78,6 @@ class PairMetrics:
     def _score_metrics(
         self, world: World, loss: ScoreLoss, vectors: Tensor, scored: ScoredDocuments
     ) -> dict[str, float | None]:
-        """Return the mean loss, and the correlations of similarities with the scores of pairs."""
         pairs, _ = scored.parts()
         own, _ = loss.compute(world, vectors, scored)
         (num_queries,) = world.sum_over_ranks([len(scored.queries.unique())])

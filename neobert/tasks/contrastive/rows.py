@@ -117,14 +117,13 @@ def row_positives(row: Row) -> list[str]:
 
 
 def _join_positives(cell: object, column: str, location: str) -> str:
-    """Join the positives of a cell, which is a text or a list of texts, into one string."""
     cells = cell if isinstance(cell, list | tuple) else [cell]
     texts = (parse_text(each, column, location, POSITIVE_SETTING).replace(SEPARATOR, " ") for each in cells)
     return SEPARATOR.join(dict.fromkeys(texts))
 
 
 def row_negatives(row: Row) -> list[str]:
-    """Return the hard negatives of a row; plain text has none."""
+    """Return the hard negatives of a row; empty without the field."""
     joined: str = row.get(NEGATIVES, "")
     return joined.split(SEPARATOR) if joined else []
 
@@ -144,7 +143,7 @@ def _cell_texts(values: Mapping[str, Any], field: Field, location: str) -> Itera
 
 
 def row_format(config: RunConfig) -> PairRows:
-    """Return the row format of a run."""
+    """Return the fields of a row: query, positive, hard negatives and scores; with dropout, a text alone."""
     dataset, section = config.dataset, CONTRASTIVE.read_section(config)
     query = Field(TEXT, TEXT_SETTING, dataset.text_column, QUERIES)
     if section.positives == "dropout":
@@ -171,13 +170,13 @@ def row_format(config: RunConfig) -> PairRows:
 
 
 def reads_scores(config: RunConfig) -> bool:
-    """Return whether a run reads scores of documents."""
+    """Return whether training or evaluation reads scores of documents."""
     section = CONTRASTIVE.read_section(config)
     return section.score_column is not None or section.scored_eval_path is not None
 
 
 def scored_row_format(config: RunConfig) -> PairRows:
-    """Return the row format of scored pairs, with the usual column names or the training data's."""
+    """Return the row format of the table of scored pairs: the training data's column names, or usual ones."""
     dataset, section = config.dataset, CONTRASTIVE.read_section(config)
 
     def field(name: str, setting: str, own: str | None, names: tuple[str, ...]) -> Field:

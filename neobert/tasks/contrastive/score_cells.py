@@ -15,7 +15,7 @@ SCORE_SETTING = "contrastive.score_column"
 
 
 def parse_scores(cell: object, location: str) -> tuple[float, ...]:
-    """Return the scores of a row. Raises DAT020 for anything but finite numbers."""
+    """Return the score or scores of a cell. Raises DAT020 for anything but finite numbers."""
     cells = (cell or [None]) if isinstance(cell, list | tuple) else [cell]
     return tuple(parse_score(each, location, SCORE_SETTING) for each in cells)
 
@@ -23,7 +23,7 @@ def parse_scores(cell: object, location: str) -> tuple[float, ...]:
 def require_score_per_document(
     scores: tuple[float, ...], documents: int, max_negatives: int, location: str
 ) -> None:
-    """Raise DAT020 unless each document of a row has a score."""
+    """Raise DAT020 unless there are as many scores as documents in the row."""
     if len(scores) == documents:
         return
     is_unread = len(scores) > documents == max_negatives + 1
@@ -31,7 +31,7 @@ def require_score_per_document(
         f"set contrastive.max_negatives to {len(scores) - 1}"
         if is_unread
         else "write a number for a pair, or a list with the score of the positive and of each negative; "
-        "contrastive.max_negatives 0 reads no negatives"
+        "or set contrastive.max_negatives to 0 to read no negatives"
     )
     message = f"the row has {counted(len(scores), 'score')} for {counted(documents, 'document')}"
     raise ProjectError(CODE, message, hint, location)

@@ -41,7 +41,7 @@ class ScoredDocuments:
 
     @classmethod
     def from_batch(cls, batch: Microbatch) -> ScoredDocuments:
-        """Return the scored documents of the labelled queries of a microbatch on the host."""
+        """Return the scored documents of a microbatch on the host, except those of unlabelled queries."""
         first, scores = first_text_indices(batch), text_scores(batch)
         is_scored = ~scores.isnan() & (batch.labels[first] != IGNORED)
         documents = is_scored.nonzero().squeeze(1)
@@ -69,11 +69,11 @@ class ScoredDocuments:
         return ScoredDocuments(*(getattr(self, field.name)[is_chosen] for field in fields(self)))
 
     def parts(self) -> tuple[ScoredDocuments, ScoredDocuments]:
-        """Return the documents of scored pairs, and the documents with a teacher's scores."""
+        """Return the documents of scored pairs, and those of examples with several scores (a teacher's)."""
         return self.where(self.sizes == 1), self.where(self.sizes > 1)
 
     def similarities(self, vectors: Tensor, width: int) -> Tensor:
-        """Return each document's cosine similarity to its query [N], from the first components."""
+        """Return the cosine of each document and its query [N], over the first `width` components."""
         cut = first_components(vectors, width)
         return (cut[self.queries] * cut[self.documents]).sum(1)
 
@@ -93,9 +93,9 @@ class ScoreLoss:
     widths: tuple[int, ...] = ()
 
     def compute(self, world: World, vectors: Tensor, scored: ScoredDocuments) -> tuple[Tensor, Tensor]:
-        """Return this rank's loss, summed over its queries, and the loss to differentiate for all ranks' sum.
+        """Return this rank's loss for reports, summed over its queries, and a loss to differentiate.
 
-        The two differ for pairs, because the pair loss compares the pairs of all ranks.
+        The pair loss compares the pairs of all ranks: the second loss counts it once per pair of any rank.
         """
         pairs, taught = scored.parts()
         scores = torch.cat(world.gather_rows(pairs.scores))

@@ -25,14 +25,14 @@ MAX_SETTING, WEIGHT_SETTING = "contrastive.max_negatives", "contrastive.masked_l
 
 
 def max_texts_per_example(config: RunConfig) -> int:
-    """Return the maximum number of texts in an example: query, document and hard negatives."""
+    """Return the maximum number of texts in an example: 2, and one per hard negative."""
     if CONTRASTIVE.read_section(config).positives == "dropout":
         return 2
     return 2 + CONTRASTIVE.read_section(config).max_negatives
 
 
 def evaluation_table(config: RunConfig) -> tuple[str, RowFormat] | None:
-    """Return the table of scored pairs that the evaluation reads besides the data, and its row format."""
+    """Return path and row format of the table of scored pairs; None without scored_eval_path."""
     path = CONTRASTIVE.read_section(config).scored_eval_path
     return None if path is None else (path, scored_row_format(config))
 
@@ -49,7 +49,7 @@ def masked_lm_head(config: RunConfig, shape: ModelShape) -> Head:
 
 
 def by_config(config: RunConfig) -> Mapping[str, Any]:
-    """Return the fields that a masked-LM loss changes: head, mask token, and keys that are read."""
+    """Return the fields of `TaskSpec` that a masked-LM loss changes; empty without one."""
     if not CONTRASTIVE.read_section(config).masked_lm_weight:
         return {}
     return {
@@ -62,23 +62,23 @@ def by_config(config: RunConfig) -> Mapping[str, Any]:
 
 
 def passes(config: RunConfig) -> Passes:
-    """Return the passes of a step: with several microbatches, GradCache repeats the forward pass."""
+    """Return the passes of a step: a masked-LM loss adds one; GradCache repeats one over microbatches."""
     is_cached = config.trainer.gradient_accumulation_steps > 1
     return Passes(2 if CONTRASTIVE.read_section(config).masked_lm_weight else 1, int(is_cached))
 
 
 def model_settings(config: RunConfig) -> Mapping[str, Any]:
-    """Return the pooling, which a NeoBERT keeps in its config.json."""
+    """Return the pooling, for a NeoBERT's config.json."""
     return {"pooling": CONTRASTIVE.read_section(config).pooling}
 
 
 def source_weight(config: RunConfig, weight: float, pairs: int) -> float:
-    """Return a source's weight for its number of pairs: its share of the steps relative to other sources."""
+    """Return the weight of a corpus in a mixture: its own weight times pairs ** contrastive.alpha."""
     return float(weight * pairs ** CONTRASTIVE.read_section(config).alpha)
 
 
 def reports(config: RunConfig, metric: Metric) -> bool:
-    """Return whether an evaluation may report a metric: ranks of answers, or correlations with scores."""
+    """Return whether evaluations report a metric: masked-LM loss, correlations, or ranks of answers."""
     section = CONTRASTIVE.read_section(config)
     has_pairs = section.score_column is not None and (
         section.max_negatives == 0 or bool(config.dataset.mixture)
@@ -91,12 +91,12 @@ def reports(config: RunConfig, metric: Metric) -> bool:
 
 
 def has_one_loss(config: RunConfig) -> bool:
-    """Return whether all steps have the same loss: scored and unscored sources of a mixture do not."""
+    """Return whether every step has the same loss function; a mixture with a score column has several."""
     return CONTRASTIVE.read_section(config).score_column is None or not config.dataset.mixture
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
-    """Yield unread columns, too large Matryoshka widths, and batch-size warm-up with a mixture."""
+    """Yield unread columns, too wide matryoshka_dims, dropout without effect, and warm-up with a mixture."""
     section, trainer = CONTRASTIVE.read_section(config), config.trainer
     columns = section.negative_columns or ()
     if len(columns) > section.max_negatives:
@@ -118,7 +118,6 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
 
 
 def _dropout_contradictions(config: RunConfig) -> Iterator[Contradiction]:
-    """Yield contradictions of `positives: dropout`: a model without dropout, and unread columns."""
     from neobert.families.table import model_family  # which reads the tasks
 
     section, family = CONTRASTIVE.read_section(config), model_family(config)
@@ -135,7 +134,7 @@ def _dropout_contradictions(config: RunConfig) -> Iterator[Contradiction]:
 
 
 def plan_rows(config: RunConfig) -> Iterator[PlanRow]:
-    """Yield pooling and prompts, and where the initial weights declare another pooling or none."""
+    """Yield pooling (and another pooling that the weights declare), prompts, and the masked-LM loss."""
     section = CONTRASTIVE.read_section(config)
     yield PlanRow("pooling", f"{section.pooling}{_other_pooling(config)}", POOLING)
     prompts = {"query": section.query_prompt, "document": section.document_prompt}
@@ -148,7 +147,7 @@ def plan_rows(config: RunConfig) -> Iterator[PlanRow]:
 
 
 def _other_pooling(config: RunConfig) -> str:
-    """Return the pooling that the weights declare; empty for random weights or an unreadable folder."""
+    """Return a note on another pooling that the weights declare, or ''; also '' for an unreadable folder."""
     from neobert.runfiles.model_folder import folder_of_weights  # `lint` reads no checkpoint
 
     if (weights := local_weights_path(config.model)) is not None:
@@ -160,7 +159,7 @@ def _other_pooling(config: RunConfig) -> str:
 
 
 def declared(folder: Path) -> Mapping[str, Any]:
-    """Return pooling and prompts of a folder of sentence-transformers; nothing for other weights.
+    """Return pooling and prompts of a sentence-transformers folder, by config key; empty for other weights.
 
     Raises `ProjectError` for a folder with further modules, which the run would lose.
     """
@@ -176,7 +175,7 @@ def declared(folder: Path) -> Mapping[str, Any]:
 
 
 def undeclared(config: RunConfig, folder: Path) -> Mapping[str, str]:
-    """Return the pooling with what the weights declare instead, if they do not declare the run's."""
+    """Return the pooling that the weights declare ("none" without one), by key; empty if it is the run's."""
     from neobert.encoding.declared import read_declared_settings  # `lint` reads no checkpoint
 
     found = read_declared_settings(folder).pooling

@@ -50,7 +50,7 @@ class StepCounts:
         self.num_false = num_false if self.num_false is None else self.num_false + num_false
 
     def take(self, world: World) -> dict[str, float]:
-        """Return the metrics over all ranks, and reset the counts: pairs per step, negatives per query."""
+        """Return pairs per step, negatives and false negatives per query over all ranks; reset the counts."""
         num_false = 0 if self.num_false is None else int(self.num_false)
         pairs, queries, candidates, false = world.sum_over_ranks(
             [self.pairs, self.queries, self.candidates, num_false]
@@ -79,12 +79,12 @@ class RepeatedForward:
         return self.forward()
 
     def run_with_graph(self) -> Tensor:
-        """Return the same vectors, with a graph."""
+        """Return the vectors of the first pass again, with a graph of their gradients."""
         with restore_generators(self.generators, self.trainer.world.device):
             return self.forward()
 
     def forward(self) -> Tensor:
-        """Return the vectors of the microbatch."""
+        """Return the vectors [K, D] of the microbatch."""
         with self.trainer.stopwatch.section("forward"):
             vectors: Tensor = self.trainer.module(**self.inputs)
         return vectors
@@ -171,19 +171,19 @@ def score_gradient(
 
 
 def join_texts(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> Texts:
-    """Return the texts without scores of the microbatches, on the device of their vectors."""
+    """Return the texts of examples without scores, joined over microbatches, on the vectors' device."""
     parts = [Texts.from_batch(without_scored_examples(batch)) for batch in batches]
     return Texts.joined(parts, [len(each) for each in vectors]).to(vectors[0].device)
 
 
 def join_scored_documents(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> ScoredDocuments:
-    """Return the scored documents of the microbatches, on the device of their vectors."""
+    """Return the scored documents, joined over microbatches, on the vectors' device."""
     parts = [ScoredDocuments.from_batch(batch) for batch in batches]
     return ScoredDocuments.joined(parts, [len(each) for each in vectors]).to(vectors[0].device)
 
 
 def generator_states(device: torch.device) -> list[Tensor]:
-    """Return the states of torch's generators of the host and of a GPU, from which dropout is drawn."""
+    """Return the states of torch's generators, from which dropout is drawn: CPU, and GPU if it is one."""
     on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *on_gpu]
 

@@ -34,7 +34,7 @@ from neobert.training.loop.task import Task, TaskInputs
 
 
 def build(run: TaskInputs) -> EmbeddingTask:
-    """Build objective, step, metrics and data of a contrastive run."""
+    """Build objective, step, metrics and data of a contrastive run, with the files of its checkpoints."""
     config, section = run.config, CONTRASTIVE.read_section(run.config)
     widths = section.matryoshka_dims
     loss, score_loss = InfoNCELoss(section.temperature, widths), None

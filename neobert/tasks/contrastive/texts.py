@@ -41,7 +41,7 @@ class Texts:
 
     @classmethod
     def from_batch(cls, batch: Microbatch) -> Texts:
-        """Return the texts of a microbatch on the host."""
+        """Return the queries and documents of a microbatch on the host, without padding."""
         digests = text_digests(batch)
         groups = batch.groups
         is_text, is_first = groups >= 0, batch.starts_example

@@ -108,7 +108,7 @@ class ChoiceEncoder(LabelEncoder):
     def _fit_pairs(
         self, parts: Sequence[tuple[list[int], list[int]]], longest: int, counts: Counts
     ) -> list[Sequence[list[int]]]:
-        """Return the texts of a row's choices, truncated to the maximum length; none if it is dropped."""
+        """Return the texts of a row's choices, truncated to the maximum length; empty if it is dropped."""
         counts.documents += 1
         if not any(one or other for one, other in parts):
             counts.empty += 1
@@ -131,5 +131,5 @@ def prompt_choice_pairs(row: Row, choices: Sequence[str]) -> list[tuple[str, str
 
 
 def build_examples(config: RunConfig) -> Examples:
-    """Build the examples of a multiple choice run."""
+    """Return the data layer of a multiple choice run."""
     return ChoiceRows(config)

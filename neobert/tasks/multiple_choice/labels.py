@@ -31,7 +31,7 @@ class ChoiceList:
     setting: str
 
     def __call__(self, value: object, location: str) -> Choices:
-        """Return the choices. Raises DAT020 for anything but texts."""
+        """Return the choices. Raises DAT020 unless the cell holds a list of strings."""
         texts, names = value, None
         if isinstance(value, Mapping):
             texts, names = value.get("text"), value.get("label")
@@ -57,7 +57,7 @@ def join_choices(texts: Sequence[str]) -> str:
 
 
 def label_cell(value: object, location: str) -> str:
-    """Return the cell of a label as text. Raises DAT020 for a cell without one."""
+    """Return a label, a string or a whole number, as text. Raises DAT020 for any other cell."""
     if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
         return str(value).strip()
     message = f"the label is {describe_kind(value)}" if value not in (None, "") else "the row has no label"
@@ -77,7 +77,7 @@ class RowCheck:
     most: int
 
     def __call__(self, row: Row, location: str) -> None:
-        """Raise DAT020 for an inconsistent row."""
+        """Raise DAT020 for too few or too many choices, an empty choice, or a label that names none."""
         if row[LABEL] is None:  # a row without text, which is left out
             return
         texts = row_choices(row, self.columns)
@@ -107,9 +107,9 @@ def row_choices(row: Row, columns: Sequence[str]) -> list[str]:
 
 
 def choice_index(row: Row, num_choices: int) -> int | None:
-    """Return the index of the right choice: by its name if choices have names, else by number or letter.
+    """Return the index of the right choice, or None if the label names no choice.
 
-    None if the label is none of these.
+    If the choices have names, the label is one of them; else it is a number from 0 or a letter from A.
     """
     label, names = row[LABEL], getattr(row.get(CHOICES), "names", ())
     if names:

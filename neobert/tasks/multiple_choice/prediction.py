@@ -29,7 +29,7 @@ class ChoicePredictor(HeadPredictor):
 
     @classmethod
     def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:  # noqa: ARG003
-        """Return accuracy."""
+        """Return an empty scorer of accuracy."""
         return ChosenRows(names)
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
@@ -67,18 +67,17 @@ class ChosenRows:
         self._right += prediction[SPEC.predicted[0]] == right
 
     def report(self) -> dict[str, Any]:
-        """Return accuracy."""
+        """Return number of labelled rows and accuracy; empty without labels."""
         return {"labelled": self._rows, "accuracy": share(self._right, self._rows)} if self._rows else {}
 
 
 def _parse_item(item: Item, names: Sequence[str]) -> tuple[Mapping[str, str], list[str]]:
-    """Return the texts of a row by the names of their fields, and its choices."""
     row = dict(zip(names, item, strict=True))
     return row, row_choices(row, (CHOICES,) if CHOICES in names else choice_names(names))
 
 
 def _best_choice(scores: Tensor) -> Prediction:
-    """Return a row's best-scored choice; a row without choices has no prediction."""
+    """Return index, probability and probabilities of a row's choices; None for a row without choices."""
     shares = scores.softmax(0)
     best = int(shares.argmax()) if len(shares) else None
     share = None if best is None else float(shares[best])

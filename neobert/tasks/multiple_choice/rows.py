@@ -17,18 +17,21 @@ START_SETTING, LABEL_SETTING = "multiple_choice.start_column", "multiple_choice.
 
 
 def choice_fields(config: RunConfig) -> tuple[str, ...]:
-    """Return the choices' field names."""
+    """Return the field names of the choices: a numbered one per choice column, else `choices` for a list."""
     columns = MULTIPLE_CHOICE.read_section(config).choice_columns
     return (CHOICES,) if columns is None else tuple(f"{CHOICE}{at}" for at in range(len(columns)))
 
 
 def choice_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of fields that hold a single choice."""
+    """Return the names that begin with `choice_`: fields of a single choice each."""
     return tuple(name for name in names if name.startswith(CHOICE))
 
 
 def row_format(config: RunConfig) -> RowFormat:
-    """Return the row format of a multiple choice run."""
+    """Return the fields of a row: prompt, start of the choices if set, choices, and label.
+
+    The choices are one list, or a field per column of choice_columns.
+    """
     dataset, section, names = config.dataset, MULTIPLE_CHOICE.read_section(config), choice_fields(config)
     fields = [Field(TEXT, TEXT_SETTING, dataset.text_column, PROMPTS)]
     if section.start_column is not None:

@@ -16,7 +16,6 @@ MAX_SETTING = "multiple_choice.max_choices"
 
 
 def _bert_pooler_head(encoder: str) -> HeadPath:
-    """Return the BERT head: a pooling layer, and a linear layer for the score of a choice."""
     return HeadPath("classifier", (f"{encoder}.pooler.dense", "=tanh", "dropout"))
 
 
@@ -62,20 +61,20 @@ def choice_head(_config: RunConfig, shape: ModelShape) -> Head:
 
 
 def describe_labels(config: RunConfig) -> Labels:
-    """Describe the labels of the data: indices of choices."""
+    """Describe the labels of the data: indices of choices, up to max_choices."""
     numbers = range(MULTIPLE_CHOICE.read_section(config).max_choices)
     return Labels("row", LABEL_SETTING, MAX_SETTING, tuple(map(str, numbers)))
 
 
 def model_settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of the head."""
+    """Return dropout, and pooling if set."""
     section = MULTIPLE_CHOICE.read_section(config)
     settings: dict[str, Any] = {"classifier_dropout": section.dropout}
     return settings if section.pooling is None else settings | {"pooling": section.pooling}
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
-    """Yield choices that are named twice, and columns of choices that are too few or too many."""
+    """Yield choice_columns next to choices_column, or of another number than max_choices."""
     section = MULTIPLE_CHOICE.read_section(config)
     columns, most = section.choice_columns, section.max_choices
     if columns is None:

@@ -35,7 +35,7 @@ class Documents:
     config: RunConfig
 
     def encoder(self, tokenizer: TokenizerBundle) -> SegmentEncoder:
-        """Build the encoder for the config's tokenizer and length limits."""
+        """Build the encoder of documents, framed as `framing` returns."""
         dataset, length = self.config.dataset, segment_length(self.config)
         framing = self.framing(tokenizer)
         return segment_encoder(tokenizer, length, dataset.min_length, dataset.long_documents, framing=framing)
@@ -88,5 +88,5 @@ def check_maskable(label: str, counts: Counts) -> None:
 
 
 def build_examples(config: RunConfig) -> Examples:
-    """Build the examples of a pretraining run."""
+    """Return the data layer of a masked-LM pretraining run."""
     return Documents(config)

@@ -30,7 +30,7 @@ class MaskPredictor(Predictor[InferenceModel]):
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> Self:
-        """Load a masked-language model from a folder. Raises `ProjectError` for an unusable one."""
+        """Load model and tokenizer from a folder. Raises `ProjectError` without a vocabulary head or mask."""
         model = load_model(folder, device, dtype, needs_decoder=True)
         length = length_limit(max_length, model.max_length, folder)
         tokenizer = TextTokenizer.load(folder, length, model.num_rows, roles=("mask_token",))

@@ -33,7 +33,7 @@ class Questions(LabelledRows):
     label = SPAN
 
     def encoder(self, tokenizer: TokenizerBundle) -> QuestionEncoder:
-        """Build the encoder."""
+        """Build the encoder of windows that share question_answering.doc_stride tokens."""
         section = QUESTION_ANSWERING.read_section(self.config)
         texts = labelled_texts(self.config, tokenizer, tokenizer.pair_framing)
         windows = WindowEncoder(texts, section.doc_stride)
@@ -72,7 +72,7 @@ class QuestionEncoder(LabelEncoder):
         return (self.label, SECOND)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
-        """Encode one batch of rows."""
+        """Encode one batch of rows; windows without the answer are labelled or ignored, as configured."""
         rows, counts, too_long = list(rows), Counts(), None
         ids: list[list[int]] = []
         labels: list[int] = []
@@ -93,7 +93,7 @@ class QuestionEncoder(LabelEncoder):
         return self.encoded(flat, [len(each) for each in ids], values, counts, too_long, seconds)
 
     def split_rows(self, rows: Iterable[Row]) -> Iterable[ContextWindows]:
-        """Return the windows of each row."""
+        """Return the windows of each row, in the order of the rows."""
         return self.windows.split((row[QUESTION], row[TEXT]) for row in rows)
 
     def kept_windows(self, windowed: ContextWindows, counts: Counts) -> tuple[Window, ...]:
@@ -126,10 +126,10 @@ class QuestionEncoder(LabelEncoder):
 
 
 def span_label(first: Any, last: Any) -> Any:
-    """Return the label that encodes a span's first and last position: numbers, arrays or tensors."""
+    """Return the label that encodes first and last position of a span: numbers, arrays or tensors."""
     return (first << BITS) | last
 
 
 def build_examples(config: RunConfig) -> Examples:
-    """Build the examples of a question answering run."""
+    """Return the data layer of a question answering run."""
     return Questions(config)

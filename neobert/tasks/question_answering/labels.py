@@ -30,12 +30,13 @@ class AnswerCell:
     setting: str
 
     def __call__(self, value: object, location: str) -> tuple[Answer, ...]:
-        """Return the answers, none for an empty cell. Raises DAT020 for any other content."""
+        """Return the answers that are not empty; none for an empty cell. Raises DAT020 for other content."""
         if isinstance(value, Mapping):
             texts, starts = _as_list(value.get("text")), _as_list(value.get("answer_start"))
             if starts and len(starts) != len(texts):
-                message = f"{counted(len(texts), 'answer')} and {counted(len(starts), 'answer_start')}"
-                raise ProjectError(CODE, message, "give each answer one answer_start", location)
+                sizes = counted(len(texts), "answer"), counted(len(starts), "value")
+                message = "the row has {}, but {} of answer_start".format(*sizes)
+                raise ProjectError(CODE, message, "write one answer_start for each answer", location)
             value = [
                 {"text": text, "answer_start": starts[number] if starts else None}
                 for number, text in enumerate(texts)
@@ -54,7 +55,7 @@ class AnswerCell:
 
 
 def parse_start(value: object, location: str) -> int | None:
-    """Return the index of a character; None for an empty cell. Raises DAT020 for any other content."""
+    """Return a character index; None for an empty cell. Raises DAT020 unless it is a whole number from 0."""
     if value is None or value == "" or value == []:
         return None
     if isinstance(value, list | tuple) and len(value) == 1:
@@ -70,9 +71,9 @@ def parse_start(value: object, location: str) -> int | None:
 
 
 def located_answers(row: Row) -> tuple[Answer, ...]:
-    """Return the answers of a row, each with its start offset in the context, or None if it has none.
+    """Return the answers of a row, each with its character offset; None if it cannot be located.
 
-    An answer that occurs once, but not at the stated offset, gets its actual offset: rows may count bytes.
+    An answer that is not at its stated offset is located if it occurs once: rows may count bytes.
     """
     found: tuple[Answer, ...] = row[ANSWERS] or ()
     if (start := row.get(START)) is not None:
@@ -94,7 +95,7 @@ class RowCheck:
     needs_answer: bool
 
     def __call__(self, row: Row, location: str) -> None:
-        """Raise DAT020 for an inconsistent row."""
+        """Raise DAT020 for an answer that cannot be located, or a row without one if `needs_answer`."""
         found = located_answers(row)
         if not found and self.needs_answer and row[ANSWERS] is not None:
             hint = "set question_answering.null_threshold to 0 if questions may have no answer, or remove "

@@ -43,7 +43,7 @@ class AnswerPredictor(HeadPredictor):
 
     @classmethod
     def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:  # noqa: ARG003
-        """Return exact match and F1."""
+        """Return an empty scorer of exact match and F1."""
         return AnsweredQuestions()
 
     def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
@@ -82,7 +82,10 @@ class AnswerPredictor(HeadPredictor):
         ]
 
     def _best_answer(self, context: str, found: ContextWindows, rows: NDArray[np.float64]) -> Prediction:
-        """Return the answer of the best window. `rows`: `best_spans`, each with its sum of log-partitions."""
+        """Return answer, probability and character bounds from the best window.
+
+        `rows` [windows, 5]: `best_spans`, and the sum of the log-partitions.
+        """
         if not len(rows):
             return dict(zip(SPEC.predicted, ("", None, None, None), strict=True))
         best = best_window(rows[:, :4], self.section.null_threshold)
@@ -97,17 +100,17 @@ class AnswerPredictor(HeadPredictor):
 
 
 class AnsweredQuestions:
-    """Predicted answers to questions with answers; a question without one has no answer, as in SQuAD 2.0."""
+    """Scores of predicted answers. A question without labelled answers has no answer, as in SQuAD 2.0."""
 
     def __init__(self) -> None:
         self._scores: list[tuple[float, float]] = []
 
     def add(self, _item: Item, label: tuple[Answer, ...], prediction: Prediction, _location: str) -> None:
-        """Score an answer."""
+        """Score the answer of a question by `answer_scores`."""
         self._scores.append(answer_scores(prediction[SPEC.predicted[0]], [answer.text for answer in label]))
 
     def report(self) -> dict[str, Any]:
-        """Return the means of SQuAD's scores."""
+        """Return number of questions, mean exact match and mean F1; empty without questions."""
         if not self._scores:
             return {}
         exact, f1 = np.mean(self._scores, axis=0).round(DECIMALS).tolist()
@@ -115,7 +118,6 @@ class AnsweredQuestions:
 
 
 def _saved_settings(saved: object, folder: Path) -> QuestionAnsweringConfig:
-    """Return the settings that a run has saved, or default ones. Raises `ProjectError` for other values."""
     try:
         return QUESTION_ANSWERING.read_section(from_dict({"task": SPEC.name, SPEC.name: saved}))
     except ConfigError as error:

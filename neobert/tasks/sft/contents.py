@@ -12,17 +12,16 @@ PYTHON_FORMS = ("{'type':", "{'role':", '[{"type": "text"')
 
 
 def content_text(content: object) -> str:
-    """Return the text of a message's content, which is a string, a list of one text part, or missing."""
+    """Return the text of a message's content: a string or a list of one text part; '' without content."""
     if isinstance(content, list):
         return str(content[0]["text"])
     return str(content or "")
 
 
 def render_contents(messages: Sequence[Message], renderer: Renderer) -> tuple[Sequence[Message], str]:
-    """Render messages with strings as content; if these are lost, with lists of text parts.
+    """Return the messages as they were rendered, and their text; content is a string, else a text part.
 
-    Templates of models of text and images iterate over parts, and render a string as nothing. Returns the
-    messages as they were rendered. Raises `TemplateFailedError`.
+    Multimodal templates iterate over parts, and render a string as nothing. Raises `TemplateFailedError`.
     """
     contents = [content_text(message.get("content")) for message in messages]
     failure, text = None, ""
@@ -47,9 +46,9 @@ def render_contents(messages: Sequence[Message], renderer: Renderer) -> tuple[Se
 def missing_contents(
     conversation: SupervisedText, messages: Sequence[Message]
 ) -> Iterator[tuple[Fault, str]]:
-    """Yield a fault if the contents of supervised turns are not in the supervised text, in their order.
+    """Yield a fault for the first content, and the first called tool, that the supervised text lacks.
 
-    For a tool call, only the name of the tool is compared.
+    Contents must be in the order of the messages. Of a tool call, only the name is compared.
     """
     if any(kind == Fault.REWRITTEN for kind, _ in conversation.faults):
         return  # turns without a span are reported as that
@@ -70,7 +69,7 @@ def missing_contents(
 
 
 def missing_thoughts(conversation: SupervisedText, last: Message) -> Iterator[tuple[Fault, str]]:
-    """Yield a fault if thoughts of the last answer are not in the text; templates leave out earlier ones."""
+    """Yield a fault for each key with thoughts of the last answer that the text lacks."""
     written = _without_whitespace(conversation.text)
     for key in THOUGHTS:
         thoughts = str(last.get(key) or "")
@@ -80,7 +79,7 @@ def missing_thoughts(conversation: SupervisedText, last: Message) -> Iterator[tu
 
 
 def find_python_repr(text: str, contents: Sequence[str]) -> str:
-    """Return the start of a Python repr that a template rendered and no content has; "" if there is none."""
+    """Return the start of a Python repr that is in the text and in no content; '' if there is none."""
     for sign in PYTHON_FORMS:
         if sign in text and not any(sign in content for content in contents):
             at = text.index(sign)
@@ -101,5 +100,4 @@ def _has_all(text: str, contents: Sequence[str]) -> bool:
 
 
 def _without_whitespace(text: str) -> str:
-    """Return a text without whitespace, which templates trim and add."""
     return "".join(text.split())

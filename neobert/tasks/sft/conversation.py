@@ -46,12 +46,12 @@ class Conversation(NamedTuple):
     tools: list[dict[str, Any]]
 
     def to_json(self) -> str:
-        """Return the conversation as the text of a row."""
+        """Return the conversation as JSON, which is the text of its row."""
         return json.dumps(self._asdict(), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Conversation:
-        """Read the text of a row."""
+        """Read a conversation that `to_json` wrote."""
         return cls(**json.loads(text))
 
 
@@ -71,7 +71,7 @@ class ConversationForm:
     optional: tuple[str, ...] = OPTIONAL
 
     def conversation(self, values: Mapping[str, Any], location: str) -> Conversation:
-        """Read a row, which may lack optional columns that others have. Raises DAT020."""
+        """Read a row, which may lack optional columns of other rows. Raises DAT020 for an unreadable row."""
         if missing := [name for name in self.columns if name not in values]:
             message = f"the row has no column {printable(missing[0])!r}"
             raise ProjectError(CODE, message, "correct or remove the row", location)
@@ -86,7 +86,7 @@ class ConversationForm:
 
 
 def parse_messages(value: object, location: str) -> list[Message]:
-    """Check a list of messages, of the OpenAI or the ShareGPT form. Raises DAT020."""
+    """Return the messages of a list in OpenAI's or ShareGPT's form, or of its JSON text. Raises DAT020."""
     if isinstance(value, str):  # tables without nested values hold JSON
         value = _parse_json(value, "messages", location)
     if not isinstance(value, list | tuple) or not value:
@@ -96,17 +96,17 @@ def parse_messages(value: object, location: str) -> list[Message]:
 
 
 def parse_tools(value: object, location: str) -> list[dict[str, Any]]:
-    """Check the tools of a conversation: a list of objects, or one as JSON; null and "" are none."""
+    """Return tools from a list of objects or its JSON text; none from null or blank text. Raises DAT020."""
     tools = _parse_json(value, "tools", location) if isinstance(value, str) and value.strip() else value or []
     if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
         raise _unreadable_error(
-            f"tools is {describe_kind(tools)}", "a list of objects, or one as JSON", location
+            f"tools is {describe_kind(tools)}", "a list of objects, or its JSON text", location
         )
     return [_without_null(tool) for tool in tools]
 
 
 def with_system(messages: list[Message], prompt: str | None) -> list[Message]:
-    """Return the messages with a system prompt, if there is one and they have none."""
+    """Return the messages, after a system message with `prompt` if they begin with none; None adds none."""
     if prompt is None or messages[0]["role"] in SYSTEM_ROLES:
         return messages
     return [{"role": "system", "content": prompt}, *messages]
@@ -123,7 +123,7 @@ def without_weights(messages: Sequence[Message]) -> tuple[list[Message], frozens
 
 
 def is_empty(message: Message) -> bool:
-    """Return whether a message of the assistant has nothing that a template could write."""
+    """Return whether content, tool calls and thoughts of a message are all blank."""
     return not any(str(message.get(key) or "").strip() for key in WRITTEN)
 
 
@@ -161,7 +161,6 @@ def _parse_message(value: object, number: int, location: str) -> Message:
 
 
 def _with_template_role(message: Message, number: int, location: str) -> Message:
-    """Return a message of any form with its role by the name that templates know."""
     if "role" not in message and "from" in message:
         message = {"role": message.pop("from"), "content": message.pop("value", None), **message}
     known = f"one of {', '.join(ROLES)}, or a name of ShareGPT"
@@ -239,9 +238,7 @@ def _parse_json(text: str, name: str, location: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _unreadable_error(
-            f"{name} is a string that is not JSON", "a list, or one as JSON", location
-        ) from error
+        raise _unreadable_error(f"{name} is a string that is not JSON", "valid JSON", location) from error
 
 
 def _unreadable_error(problem: str, expected: str, location: str) -> ProjectError:
@@ -249,8 +246,6 @@ def _unreadable_error(problem: str, expected: str, location: str) -> ProjectErro
 
 
 def _column_reader(column: str) -> Callable[[Mapping[str, Any], str], list[Message]]:
-    """Return a reader of messages in a column."""
-
     def read(values: Mapping[str, Any], location: str) -> list[Message]:
         return parse_messages(values[column], location)
 
@@ -258,7 +253,6 @@ def _column_reader(column: str) -> Callable[[Mapping[str, Any], str], list[Messa
 
 
 def _read_completion(values: Mapping[str, Any], location: str) -> list[Message]:
-    """Read a prompt and its completion: strings, or lists of messages."""
     parts = zip(("prompt", "completion"), PAIR, strict=True)
     messages: list[Message] = []
     for column, role in parts:
@@ -281,19 +275,19 @@ def _read_instruction(values: Mapping[str, Any], location: str) -> list[Message]
 
 
 def _parse_history(history: object, location: str) -> Sequence[Sequence[str]]:
-    """Check the earlier turns of a row: a list of pairs of a prompt and its answer; null and "" are none."""
+    """Return the earlier turns of a row as pairs of a prompt and its answer; null and '' are none."""
     pairs = (
         _parse_json(history, "history", location) if isinstance(history, str) and history else history or ()
     )
     if not isinstance(pairs, list | tuple):
         raise _unreadable_error(f"history is {describe_kind(pairs)}", "a list of pairs of strings", location)
     if not all(isinstance(pair, list | tuple) and [*map(type, pair)] == [str, str] for pair in pairs):
-        raise _unreadable_error("history has other items", "a list of pairs of strings", location)
+        raise _unreadable_error("history has items of another kind", "a list of pairs of strings", location)
     return pairs
 
 
 def column_form(column: str) -> ConversationForm:
-    """Return the form of a column of messages."""
+    """Return the form of a table whose column `column` holds lists of messages."""
     return ConversationForm(f"messages in column {column!r}", (column,), _column_reader(column))
 
 
@@ -311,5 +305,5 @@ FORMS = (
 
 
 def detect_form(columns: Sequence[str] | Mapping[str, object]) -> ConversationForm | None:
-    """Return the form of a table with these columns; None if it has no conversations."""
+    """Return the first of `FORMS` whose columns are all there; None if there is none."""
     return next((form for form in FORMS if all(name in columns for name in form.columns)), None)

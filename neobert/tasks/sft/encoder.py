@@ -63,7 +63,7 @@ class ConversationEncoder(RowEncoder):
         *,
         neutralizes: bool,
     ) -> ConversationEncoder:
-        """Build the encoder over the encoder of texts."""
+        """Build the encoder; with `neutralizes`, control tokens in messages are plain text, else refused."""
         backend = without_post_processor(texts.backend)
         neutral = rename_control_tokens(backend, control) if neutralizes else None
         return cls(texts, backend, template, control, system_prompt, neutral)
@@ -81,7 +81,7 @@ class ConversationEncoder(RowEncoder):
         return batch.encoded(self.dtype)
 
     def _prepare(self, row: Row, batch: _Batch) -> Conversation | None:
-        """Return the conversation to render; None if it spells control tokens that are refused."""
+        """Return the conversation to render; None if it is refused because it spells control tokens."""
         batch.rows += 1
         messages, tools = Conversation.from_json(row[TEXT])
         conversation = Conversation(with_system(messages, self.system_prompt), tools)
@@ -186,12 +186,11 @@ class _Batch:
     too_long: tuple[int, int] | None = None
 
     def add(self, name: str, number: int) -> None:
-        """Count under a name."""
         conversations = self.counts.conversations
         conversations[name] = conversations.get(name, 0) + number
 
     def fault(self, kind: Fault, number: int, conversation: Conversation, reason: str) -> None:
-        """Count a fault of conversation `number` of the batch."""
+        """Count a fault of conversation `number`, and keep the reason if it is the first of its kind."""
         faults = self.counts.faults
         if (before := faults.get(kind.value)) is not None:
             faults[kind.value] = before.with_another()
@@ -201,7 +200,6 @@ class _Batch:
             )
 
     def encoded(self, dtype: np.dtype[np.unsignedinteger]) -> Encoded:
-        """Return the segments, with the marks as a side column."""
         tokens = np.concatenate([np.empty(0, np.int64), *self.ids]).astype(dtype)
         marks = np.concatenate([np.empty(0, np.uint8), *self.marks])
         lengths = np.array([len(each) for each in self.ids], np.int64)
@@ -210,7 +208,6 @@ class _Batch:
 
 
 def _first_words(conversation: Conversation) -> str:
-    """Return the beginning of the user's first message, to locate the conversation in its file."""
     messages = sorted(conversation.messages, key=lambda message: message.get("role") != "user")
     text = MARKED.sub("", str(messages[0].get("content", "")))
     return repr(printable(text[:SHOWN]))
@@ -225,7 +222,6 @@ def without_post_processor(backend: Tokenizer) -> Tokenizer:
 
 
 def _all_strings(value: Any) -> Iterator[str]:
-    """Yield all strings in a JSON value, including its keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -238,7 +234,7 @@ def _all_strings(value: Any) -> Iterator[str]:
 
 
 def _mark_strings(value: Any, control: re.Pattern[str]) -> Any:
-    """Return a JSON value whose strings have marks around control tokens; keys are kept."""
+    """Return a JSON value with marks around the control tokens of its strings; keys are unchanged."""
     if isinstance(value, str):
         return mark_tokens(value, control)
     if isinstance(value, dict):

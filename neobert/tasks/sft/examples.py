@@ -27,8 +27,8 @@ from neobert.tasks.sft.template import CODE, PLACE, ChatTemplate
 
 ONLY = {
     Fault.NO_TURN: "set dataset.path to conversations with messages of the assistant",
-    Fault.FAILED: "fix the conversations that the template rejects, or set tokenizer.chat_template to "
-    "one that takes it",
+    Fault.FAILED: "correct the conversations that the template rejects, or set tokenizer.chat_template to "
+    "another template",
     Fault.CUT: "set dataset.max_seq_length to the length of the conversations, or dataset.long_documents to "
     "truncate",
 }
@@ -67,7 +67,7 @@ class Conversations:
         return {SUPERVISED.name: marks.astype(np.uint8)}
 
     def check(self, label: str, counts: Counts) -> None:
-        """Raise SFT001 if no conversation has a supervised token, with the first reason."""
+        """Raise SFT001 if no conversation has a supervised token, with the reason of the first fault."""
         if counts.documents and not counts.conversations.get("supervised"):
             faults = sorted(counts.faults.values(), key=lambda each: each.first)
             reason = f": {faults[0].detail} (conversation {faults[0].first:,})" if faults else ""
@@ -87,7 +87,7 @@ class Conversations:
 
 
 def read_chat_template(tokenizer: TokenizerBundle, config: RunConfig) -> ChatTemplate:
-    """Return the chat template of a run. Raises TOK001 if its tokenizer has none."""
+    """Return the tokenizer's chat template with the run's settings. Raises TOK001 if there is none."""
     section, fast = SFT.read_section(config), tokenizer.tokenizer
     if not fast.chat_template:
         message = "the tokenizer has no chat template to write conversations as text"
@@ -109,5 +109,5 @@ def read_chat_template(tokenizer: TokenizerBundle, config: RunConfig) -> ChatTem
 
 
 def build_examples(config: RunConfig) -> Conversations:
-    """Build the examples of a run."""
+    """Return the data layer of a run on conversations."""
     return Conversations(config)

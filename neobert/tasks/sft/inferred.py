@@ -44,11 +44,11 @@ the date have that many templates add to a conversation."""
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
-    """Infer the form of the conversations. Raises `ProjectError` for a text that holds none."""
+    """Infer the form of the conversations. Raises `ProjectError` for a file without supervised messages."""
     rows = _training_rows(text)
     first = next(rows, None)
     if first is None:
-        raise unclear_table_error(text, "has no rows", "pass a file with a conversation per row")
+        raise unclear_table_error(text, "the file has no rows", "pass a file with a conversation per row")
     form, keys = _detect_form(first[1], text, named)
     lengths, sample, num_messages, num_answers = [], list[str](), 0, 0
     for location, values in islice((row for part in ([first], rows) for row in part), MAX_ROWS):
@@ -75,14 +75,12 @@ def _message_bytes(message: Message) -> int:
 
 
 def _json_bytes(objects: list[Any]) -> int:
-    """Return the size in bytes of tools or tool calls as JSON, which is how templates write them."""
     return len(json.dumps(objects)) if objects else 0
 
 
 def _detect_form(
     values: Mapping[str, Any], text: Path, named: Named
 ) -> tuple[ConversationForm, dict[str, Any]]:
-    """Return the form of a row, and the config key for a column with an unusual name."""
     if SETTING in named:
         return column_form(named[SETTING]), {SETTING: named[SETTING]}
     if form := detect_form(values):
@@ -92,7 +90,7 @@ def _detect_form(
         return column_form(columns[0]), {SETTING: columns[0]}
     known = "; ".join(form.name for form in FORMS)
     names = ", ".join(map(quoted, values)) or "none"
-    message = f"the columns are not those of conversations: {names}"
+    message = f"the columns match no form of conversations: {names}"
     if pair := question_and_answer(values):
         raise unclear_table_error(
             text, message, f"rename {' and '.join(map(quoted, pair))} to prompt and completion"
@@ -109,7 +107,6 @@ def _holds_messages(value: object) -> bool:
 
 
 def _training_rows(text: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (location, row) of the training files."""
     for file in training_tables(text):
         if text_format(file) == TEXT:
             raise unclear_table_error(

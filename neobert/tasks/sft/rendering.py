@@ -67,7 +67,7 @@ class Template:
         self.compiled.environment.globals["strftime_now"] = date.strftime
 
     def prepare(self, conversation: dict[str, Any], messages: Sequence[Message]) -> None:
-        """Take the tools and the size of a conversation, and decide how `text` renders its messages.
+        """Set the tools and the output limit of a conversation, and decide how `text` renders its messages.
 
         The library copies all messages for each call, which takes four fifths of the time of long
         conversations. The copies are equal unless a message has reasoning, which gets further names.
@@ -146,7 +146,6 @@ def render_conversation(template: Template, conversation: dict[str, Any]) -> Sup
 
 
 def _text_without_tools(messages: Sequence[Message], template: Template) -> str:
-    """Return the text of a conversation without its tools; empty if the template fails without them."""
     tools, template.tools = template.tools, None
     try:
         return render_contents(messages, template)[1]
@@ -180,7 +179,7 @@ def _limit_memory() -> None:
 
 
 def main(lines: IO[str], output: IO[str]) -> int:
-    """Answer each line of the input. Returns the exit code."""
+    """Write a JSON line per conversation: a `SupervisedText`, or a fatal error. Returns the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the input ends when the parent does
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # a parent may ignore it, which children inherit
     import transformers.utils.chat_template_utils  # noqa: F401  (before time and memory are limited)

@@ -31,7 +31,7 @@ class ConversationRows(RowFormat):
         return False
 
     def columns(self, available: Mapping[str, object], location: str) -> dict[str, str]:
-        """Return the columns to read, by their names. Raises DAT011 for a table of no known form."""
+        """Return the columns of the table's form, with the same names. Raises DAT011 for no known form."""
         form = self._table_form(available, location)
         read = (*form.columns, *(name for name in form.optional if name in available))
         return dict(zip(read, read, strict=True))
@@ -45,7 +45,7 @@ class ConversationRows(RowFormat):
         return self
 
     def row(self, values: Mapping[str, Any], columns: Mapping[str, str], location: str) -> Row:
-        """Return the conversation of a row. Raises DAT020 for one that is malformed."""
+        """Return the conversation of a row as JSON. Raises DAT020 for an unreadable one."""
         return {TEXT: self._table_form(columns, location).conversation(values, location).to_json()}
 
     def identity(self) -> dict[str, Any]:
@@ -62,14 +62,14 @@ class ConversationRows(RowFormat):
         if form is None:
             forms = "; ".join(each.name for each in FORMS)
             error = column_error(
-                f"the columns are not those of conversations ({forms})", available, location, SETTING
+                f"the columns match no form of conversations ({forms})", available, location, SETTING
             )
             raise replace(error, hint=OF_TEXTS) if TEXT in available else error
         return form
 
 
 def row_format(config: RunConfig) -> ConversationRows:
-    """Return the row format of a run."""
+    """Return the format of conversations, read from messages_column or text_column if one is set."""
     column = SFT.read_section(config).messages_column or config.dataset.text_column
     field = Field(TEXT, SETTING, column)
     dataset = config.dataset

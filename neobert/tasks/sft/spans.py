@@ -40,7 +40,7 @@ def supervise(
     turns: Turns = "all",
     weightless: Collection[int] = (),
 ) -> SupervisedText:
-    """Render a conversation and find its supervised text.
+    """Render a conversation and find its supervised text; the problems are in its `faults`.
 
     `weightless` are the indices of messages that are not supervised. Turns without content are not
     supervised either, because a model would learn to answer with a stop token alone. A first message without
@@ -95,7 +95,6 @@ def supervise(
 
 
 def _has_first_prompt(renderer: Renderer) -> bool:
-    """Return whether the template can write a generation prompt without a message before it."""
     try:
         renderer.text([], prompt=True)
     except TemplateFailedError:
@@ -119,7 +118,7 @@ def _add_prefix_spans(
 
 
 def _header_fault(text: str, index: int, turn_of: AssistantTurns) -> str:
-    """Return a reason if a template without a generation prompt has the role header inside the turn."""
+    """Return a reason if the turn has the role header, because there is no generation prompt; else ''."""
     content = content_text(turn_of.messages[index].get("content")).strip()
     before = text.partition(content)[0].strip() if content else ""
     if not before:
@@ -157,7 +156,7 @@ def _add_marked_spans(
         reason = f"the marks of the template include {outside[:SHOWN]!r}, which the model does not write"
         supervised.faults.append((Fault.OUTSIDE, reason))
     elif len(exact) == len(indices):
-        # White space before a turn is part of the prompt; a model has stopped before the one after a turn.
+        # Whitespace before a turn is part of the prompt; a model has stopped before the one after a turn.
         supervised.spans = [*_intersections(supervised.spans, exact)]
 
 
@@ -172,13 +171,11 @@ def _known_spans(
 
 
 def _complement(spans: Sequence[Span], length: int) -> list[Span]:
-    """Return the spans before, between and after the given spans, which are in order."""
     starts, stops = [0, *(span.stop for span in spans)], [*(span.start for span in spans), length]
     return [Span(start, stop) for start, stop in zip(starts, stops, strict=True)]
 
 
 def _intersections(spans: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:
-    """Yield the intersections of two ordered lists of spans."""
     for span in spans:
         for other in others:
             start, stop = max(span.start, other.start), min(span.stop, other.stop)

@@ -14,7 +14,7 @@ from neobert.tasks.spec import Contradiction, Head, TaskSpec, next_token_head, r
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
-    """Yield a template_date that is not a date."""
+    """Yield a contradiction if template_date is not an ISO date."""
     given = SFT.read_section(config).template_date
     try:
         date.fromisoformat(given or "2024-07-26")

@@ -76,7 +76,6 @@ class _RenderProcess:
         self._send_line(asdict(template) | {"special_tokens": dict(template.special_tokens)})
 
     def render(self, conversation: Conversation) -> SupervisedText:
-        """Render one conversation."""
         self._send_line(conversation._asdict())
         line = self._process_output.readline()
         if not line:
@@ -94,7 +93,6 @@ class _RenderProcess:
         )
 
     def stop(self) -> None:
-        """End the process."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -129,7 +127,7 @@ _children: WeakKeyDictionary[ChatTemplate, _RenderProcess] = WeakKeyDictionary()
 
 
 def _start_process(template: ChatTemplate) -> _RenderProcess:
-    """Start the rendering process of a template. It ends with the template object or with this process."""
+    """Return the running child of a template, or start one. It ends with the template object."""
     child = _children.get(template)
     if child is None:
         child = _children[template] = _RenderProcess(template)

@@ -45,10 +45,9 @@ class MarkedTokens:
 
 
 def tokenize(encode: Encode, conversation: SupervisedText) -> MarkedTokens:
-    """Tokenize a conversation at once.
+    """Tokenize a conversation, and mark the tokens in a span as supervised.
 
-    A token is supervised if it is in a span. Whitespace beyond the end of a span is allowed: special tokens
-    may include the whitespace after them.
+    Whitespace beyond the end of a span is allowed: special tokens may include the whitespace after them.
     """
     ids, offsets = encode(conversation.text)
     inside = _character_mask(len(conversation.text), conversation.spans)
@@ -94,5 +93,4 @@ def _character_mask(length: int, spans: Sequence[Span]) -> NDArray[np.uint8]:
 
 
 def _skip_whitespace(text: str, at: int) -> int:
-    """Return the first position from `at` on that is not whitespace."""
     return at + len(text[at:]) - len(text[at:].lstrip())

@@ -47,7 +47,7 @@ class AssistantTurns:
         return Span(len(before), stop)
 
     def header(self, index: int) -> Span | None:
-        """Return the part of the generation prompt that is rendered before a turn too: the role header."""
+        """Return the role header before a turn: what text and generation prompt share; None if unknown."""
         try:
             bare = len(self.renderer.text(self.messages[:index]))
             prompt = self.renderer.text(self.messages[:index], prompt=True)
@@ -66,7 +66,6 @@ class AssistantTurns:
         return before if before.endswith(self.renderer.special) else turn
 
     def _header_mismatch(self, index: int, before: str, turn: str) -> str:
-        """Return the reason why a turn does not begin with the generation prompt."""
         same = _common_prefix_length(before, turn)
         try:
             bare = len(self.renderer.text(self.messages[:index]))
@@ -81,7 +80,6 @@ class AssistantTurns:
 
 
 def _common_prefix_length(first: str, second: str) -> int:
-    """Return the length of the longest common prefix of two texts."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
@@ -90,6 +88,5 @@ def _common_prefix_length(first: str, second: str) -> int:
 
 
 def _first_difference(first: str, second: str) -> str:
-    """Return the first difference between two texts, quoted."""
     at = max(0, _common_prefix_length(first, second) - 10)
     return f"{first[at:][:SHOWN]!r} becomes {second[at:][:SHOWN]!r}"

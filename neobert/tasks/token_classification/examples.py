@@ -34,7 +34,7 @@ class LabelledWords(LabelledRows):
         return Column(TAGS, "int16" if is_narrow else "int32", is_per_token=True)
 
     def encoder(self, tokenizer: TokenizerBundle) -> WordEncoder:
-        """Build the encoder."""
+        """Build the encoder of words, joined as texts without special tokens."""
         texts = labelled_texts(self.config, tokenizer, tokenizer.framing)
         return WordEncoder(texts, self.label, TOKEN_CLASSIFICATION.read_section(self.config).label_names)
 
@@ -108,7 +108,6 @@ class WordEncoder(LabelEncoder):
             yield row, ids, word_indices(row[TEXT], offsets)
 
     def _piece_bounds(self, words: Ids, counts: Counts) -> list[tuple[int, int]]:
-        """Return the bounds (start, stop) of each segment in the tokens of a text; count lost text."""
         room, length = self.max_length - self.texts.framing.size, len(words)
         if length <= room:
             return [(0, length)]
@@ -151,5 +150,5 @@ def split_between_words(words: Ids, room: int) -> Iterator[tuple[int, int]]:
 
 
 def build_examples(config: RunConfig) -> Examples:
-    """Build the examples of a token classification run."""
+    """Return the data layer of a token classification run."""
     return LabelledWords(config)

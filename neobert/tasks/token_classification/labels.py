@@ -49,7 +49,7 @@ class TagList:
         return {name: number for number, name in enumerate(self.names)}
 
     def __call__(self, value: object, location: str) -> tuple[int, ...]:
-        """Return the class number of each label. Raises DAT020 for an unknown label."""
+        """Return the class number of each label; null is an empty list. Raises DAT020 for other values."""
         labels = [] if value is None else _as_list(value, "labels", self.setting, location)
         return tuple(self._class_number(label, location) for label in labels)
 

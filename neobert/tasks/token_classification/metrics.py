@@ -64,7 +64,7 @@ class TagMetrics:
         self._found, self._true, self._both = 0, 0, 0
 
     def add(self, score: Predictions, batch: Microbatch) -> None:
-        """Add the counts of a microbatch."""
+        """Add loss, correct words and entities of a microbatch."""
         self._loss_sum += score.loss_sum
         is_word = batch.labels.flatten() != IGNORED
         # Every segment and every row begins at position 0.
@@ -80,7 +80,7 @@ class TagMetrics:
             self._both += len(found & wanted)
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the metrics over all ranks; all are None without words."""
+        """Return loss, accuracy and scores of tagged entities over all ranks; all are None without words."""
         loss_sum = float(world.all_reduce_sum(self._loss_sum))
         counts = world.sum_over_ranks([self._words, self._right, self._found, self._true, self._both])
         words, right, found, true, both = counts

@@ -41,7 +41,7 @@ class WordPredictor(HeadPredictor):
 
     @classmethod
     def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:  # noqa: ARG003
-        """Return scores by label, and of entities."""
+        """Return an empty scorer of labels, and of entities if labels mark them."""
         return LabelledWords(classes)
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
@@ -70,7 +70,7 @@ class WordPredictor(HeadPredictor):
         return [{PREDICTION: each, PROBABILITY: of} for each, of in zip(labels, scores, strict=True)]
 
     def _tokenize_items(self, items: Sequence[Item]) -> list[tuple[list[int], Tokens]]:
-        """Return the token ids of each item, and the word of each token."""
+        """Return token ids and word indices [T] of each item."""
         texts = [text for (text,) in items]
         joined = (text.replace(SEPARATOR, " ") for text in texts)
         tokenized = with_offsets(self.tokenizer.words, joined)
@@ -80,7 +80,7 @@ class WordPredictor(HeadPredictor):
         ]
 
     def _framed_pieces(self, ids: list[int], words: Tokens) -> list[tuple[Tokens, Tokens]]:
-        """Return the framed pieces of a text, and the word of each of their tokens."""
+        """Return each framed piece of a text with the word indices of its tokens."""
         framing, pieces = self.tokenizer.bundle.framing, []
         for start, stop in split_between_words(words, self.tokenizer.max_length - framing.size):
             before, after = framing.piece_frame(start, stop, len(ids))
@@ -101,7 +101,7 @@ class LabelledWords:
         self._found, self._true, self._both = 0, 0, 0
 
     def add(self, item: Item, label: tuple[int, ...], prediction: Prediction, location: str) -> None:
-        """Count the words of a text. Raises DAT020 unless each has a label."""
+        """Count the words of a text. Raises DAT020 unless each word has a label."""
         check_row({TEXT: item[0], TAGS: label}, location)
         words = zip(label, prediction[PREDICTION], strict=True)
         pairs = [(true, self._numbers[name]) for true, name in words if name is not None]
@@ -118,7 +118,7 @@ class LabelledWords:
         return self._tagging.entities(np.array(labels), np.zeros(len(labels), np.int64))
 
     def report(self) -> dict[str, Any]:
-        """Return accuracy and scores by label, and scores of entities if labels mark them."""
+        """Return accuracy, scores by label, and of entities if labels mark them; empty without labels."""
         if not self._pairs:
             return {}
         scores = class_scores(self._pairs.elements(), self._classes, "words")
