@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from launcher.commands.status import select_runs
-from launcher.htmlreport.page import MAX_RUNS, write_page
+from launcher.htmlreport.page import MAX_RUNS, render_page
 from launcher.htmlreport.run_record import read_run
 from launcher.io.files import require_writable, write_text
 from launcher.rundir.discovery import find_runs, newest_run, relative_names
@@ -40,7 +40,7 @@ def run(paths: Sequence[Path], output: Path | None) -> int:
     names = relative_names(drawn)
     with activity(f"reading {counted(len(drawn), 'run')}"):
         records = [replace(read_run(each), name=name) for each, name in zip(drawn, names, strict=True)]
-        page = write_page(records)
+        page = render_page(records)
     write_text(path, page)
     console.write(printable(str(path.absolute())))
     return EXIT_OK

@@ -55,13 +55,13 @@ class Selection:
 
         Raises ProjectError if it is unreadable or invalid.
         """
-        from launcher.rundir.begun_with import read_begun
+        from launcher.rundir.begun_with import read_continued_run
         from neobert.config.errors import ConfigError
         from profiles.registry import resolve_run
 
         try:
             run = resolve_run(self.profile, self.files, self.overrides)
-            if begun := read_begun(run):
+            if begun := read_continued_run(run):
                 run = resolve_run(self.profile, self.files, self.overrides, begun)
         except ConfigError as error:
             from launcher.report.partial_checks import with_partial_findings
@@ -81,13 +81,13 @@ class Selection:
 
         Raises ProjectError if the selection is empty or invalid.
         """
-        from launcher.rundir.begun_with import note_on_begun
+        from launcher.rundir.begun_with import continued_values_note
         from launcher.terminal import console
 
         require_working_directory()
         self.require_any()
         run = self.resolve()
-        if note := note_on_begun(run):
+        if note := continued_values_note(run):
             console.log(printable(note))
         return run
 

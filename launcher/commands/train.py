@@ -32,7 +32,7 @@ from launcher.report.formats import print_report
 from launcher.report.formats.text import render as findings_text
 from launcher.run.launch_context import Launch, find_deadlines
 from launcher.run.launch_records import WRITTEN, move_aside, write_run
-from launcher.run.live_view import View, make_view
+from launcher.run.live_view import LiveView, make_view
 from launcher.run.next_command import resume_command
 from launcher.run.stages import Stages, require_stages
 from launcher.run.summary import Summary, summarize_finished_run, summary_text
@@ -340,7 +340,7 @@ def _make_launch(node: NodeLaunch, error_file: Path, held: tuple[int, ...] = ())
     )
 
 
-def _supervise_with_view(launch: Launch, forwarder: Forwarder, view: View) -> Summary:
+def _supervise_with_view(launch: Launch, forwarder: Forwarder, view: LiveView) -> Summary:
     def refresh() -> None:
         forwarder.print_new()
         view.refresh()

@@ -54,22 +54,22 @@ def html_details(summary: str, content: str) -> str:
 
 
 def html_status(value: object) -> str:
-    """Return the status of a check as HTML in its color."""
+    """Return the status of a check as HTML in its color; another value has the color of `unknown`."""
     known = value if value in STATUSES else "unknown"
     return f'<b class="{known}">{html_text(value)}</b>'
 
 
 def utc_time(stamp: object) -> str:
-    """Return an ISO 8601 time as HTML without its UTC offset, because the column header has it."""
+    """Return an ISO 8601 time as HTML, without the UTC offset, which is in the column header."""
     shown = str(stamp or "").replace("T", " ").removesuffix("+00:00")
     return f'<span class="time">{html_text(shown)}</span>'
 
 
 def finite_number(value: object) -> float | None:
-    """Return a finite number; None for anything else."""
+    """Return a number as a float; None for NaN, infinity and any other value."""
     return float(value) if is_number(value) else None
 
 
 def mapping_or_empty(value: object) -> Mapping[str, Any]:
-    """Return a mapping; empty for anything else."""
+    """Return a dictionary unchanged; an empty one for any other value."""
     return value if isinstance(value, dict) else {}

@@ -64,7 +64,7 @@ def marked_name(run: RunRecord, number: int) -> str:
 
 
 def results_html(run: RunRecord) -> str:
-    """Render the table of first, best and last value of each metric of the task, and notes on the values."""
+    """Render first, best and last value of each metric, and notes on early best values."""
     rows, notes = [], []
     for metric in run.metrics:
         if (series := run.history.series.get(metric.name)) is None:

@@ -38,8 +38,8 @@ PARTS = ("data_wait", "copy", "forward", "backward", "clip", "optimizer", "other
 PAUSES = ("logging", "checkpoint", "evaluation")
 
 
-def write_page(runs: Sequence[RunRecord]) -> str:
-    """Return the HTML for one run, or a comparison of at most `MAX_RUNS`."""
+def render_page(runs: Sequence[RunRecord]) -> str:
+    """Render a report on one run, or a comparison of at most `MAX_RUNS` runs, as an HTML page."""
     here = Path(__file__).parent
     style, script = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "charts.js"))
     names = page_title(runs)
@@ -156,7 +156,7 @@ BY_POSITION = Panel(
     "",
     tuple((each.label.removeprefix("loss_").replace("_", " to "), each.name) for each in LOSSES_BY_POSITION),
 )
-OF_THE_LOOP = (
+LOOP_PANELS = (
     _single_line_panel("Learning rate", "", "train/learning_rate"),
     _single_line_panel("Gradient norm", "", "train/grad_norm"),
     _single_line_panel("Throughput", "tokens/s", PACE),
@@ -164,13 +164,13 @@ OF_THE_LOOP = (
     Panel("Step time", "ms", _time_lines(("step", "data_wait"))),
     _single_line_panel("Share of steps that waited for the host", PERCENT, "perf/host_bound_share"),
 )
-AFTER_MEMORY = (
+STABILITY_PANELS = (
     _single_line_panel("Peak of GPU memory", "% of the GPU", "memory/peak_percent"),
     Panel("Pauses between steps", "ms", _time_lines(PAUSES)),
     _single_line_panel("Weight norm", "", "train/weight_norm"),
     _single_line_panel("Largest attention logit", "", "train/max_attention_logit"),
 )
-OF_GATES = (
+GATE_PANELS = (
     Panel(
         "Gates: mean share of each branch",
         PERCENT,
@@ -201,7 +201,7 @@ STEP_PARTS = Panel("Parts of a step", "ms", _time_lines(PARTS))
 
 
 def make_panels(runs: Sequence[RunRecord]) -> list[Panel]:
-    """Return the charts that have data in at least one of the runs."""
+    """Return the charts that have data in at least one of the runs, without their empty lines."""
     series = {name: found for run in reversed(runs) for name, found in run.series.items()}
     metrics = {metric.name: metric for run in runs for metric in run.metrics}
     evaluated = sorted(name for name in series if name.startswith(EVAL) and not name.startswith(SOURCE))
@@ -211,11 +211,11 @@ def make_panels(runs: Sequence[RunRecord]) -> list[Panel]:
         LOSS,
         BY_POSITION,
         *_task_panels(metrics.values()),
-        *OF_THE_LOOP,
+        *LOOP_PANELS,
         *([STEP_PARTS] if has_parts else []),
         *_memory_panels(runs),
-        *AFTER_MEMORY,
-        *OF_GATES,
+        *STABILITY_PANELS,
+        *GATE_PANELS,
         *_corpora_panels(series),
     ]
     panels = [found for panel in panels if (found := _drop_empty_lines(panel, series)).lines]

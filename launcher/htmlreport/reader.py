@@ -89,7 +89,7 @@ class TrainingClock:
     rank_seconds: float = 0.0
 
     def add(self, pixel: int, step: int, row: Record) -> None:
-        """Add a row, in order."""
+        """Add tokens and times of a row of metrics; rows must come in the order of the file."""
         if (step_ms := _valid_time_ms(row, STEP_MS)) is not None:
             spent_ms = step_ms * (step - min(self.timed_step, step))
             self.step_seconds += spent_ms / 1000
@@ -102,7 +102,6 @@ class TrainingClock:
             self.points[pixel] = step, tokens, round(self.elapsed_s, 3)
 
     def _add_time(self, step: int, time_ms: float) -> None:
-        """Add a time on the ranks of the launch that trained the step."""
         self.elapsed_s += time_ms / 1000
         self.rank_seconds += time_ms / 1000 * self._launch_at(step).num_ranks
 
@@ -147,7 +146,10 @@ class History:
 
 
 def read_history(folder: Path, launches: Sequence[LaunchStart]) -> History:
-    """Read metrics.jsonl once; memory does not grow with its length."""
+    """Read metrics.jsonl once; empty if it is not a readable regular file.
+
+    Memory does not grow with its length.
+    """
     history, path = History(clock=_make_clock(folder, launches)), folder / METRICS
     if not is_readable_file(path):
         return history
@@ -195,13 +197,13 @@ def effective_launches(entries: Iterable[Record], num_ranks: int) -> list[Launch
 
 
 def read_ranks(folder: Path) -> tuple[list[RankData], int]:
-    """Return data for the first `MAX_RANKS` ranks, and the total number of ranks."""
+    """Return the heartbeat data of the first `MAX_RANKS` ranks, and the number of ranks with heartbeats."""
     ranks = ranks_with_heartbeat(folder)
     return [_read_rank(folder, rank) for rank in ranks[:MAX_RANKS]], len(ranks)
 
 
 def saved_steps(folder: Path) -> set[int]:
-    """Return the steps of the checkpoints that are on disk."""
+    """Return the steps of the checkpoints on disk; empty if their folder cannot be read."""
     with suppress(OSError):
         names = [
             entry.name for entry in os.scandir(folder / CHECKPOINTS) if entry.is_dir(follow_symlinks=False)
@@ -237,7 +239,6 @@ def _record_events(rank: RankData, row: Record) -> None:
 
 
 def _valid_time_ms(row: Record, name: str) -> float | None:
-    """Return a time of a row if it is valid: from 0 to `LONGEST_MS`."""
     value = row.get(name)
     return value if is_number(value) and 0 <= value < LONGEST_MS else None
 
@@ -253,7 +254,10 @@ def read_document(folder: Path, name: str) -> Record:
 
 
 def read_rows(path: Path) -> Iterator[Record | None]:
-    """Yield the rows that have a step, and None for each damaged line. A line without an end is left out."""
+    """Yield the rows that have a step, and None for each line that is not JSON.
+
+    Skips lines that are too long or have no end; yields nothing if the file cannot be read.
+    """
     with suppress(OSError), open_regular(path, follows_link=False) as file:
         while line := file.readline(LONGEST_LINE_BYTES):
             if not line.endswith(b"\n"):
@@ -269,17 +273,17 @@ def read_rows(path: Path) -> Iterator[Record | None]:
 
 
 def row_step(row: Record) -> int:
-    """Return the step of a row; 0 if there is none."""
+    """Return the step of a row; 0 if it is missing or invalid."""
     return row["step"] if is_count(row.get("step")) else 0
 
 
 def first_step(path: Path) -> int:
-    """Return the step of the first row; 0 if there is none."""
+    """Return the step of the first row that has one; 0 if none has."""
     return next((row["step"] for row in read_rows(path) if row), 0)
 
 
 def is_readable_file(path: Path) -> bool:
-    """Return whether the path is a regular file that can be read."""
+    """Return whether the path is a readable regular file; a symbolic link is not."""
     with suppress(OSError), open_regular(path, follows_link=False):
         return True
     return False
@@ -308,26 +312,26 @@ class Series:
 
     @property
     def points(self) -> list[Point]:
-        """Return the points of the line, by ascending steps."""
+        """The kept points of the line, by ascending step."""
         return sorted({point for pixel in self.pixels.values() for point in pixel})
 
     @property
     def lowest(self) -> Point:
-        """Return the point with the lowest value."""
+        """Point with the lowest value."""
         return min(self.points, key=lambda point: point[1])
 
     @property
     def highest(self) -> Point:
-        """Return the point with the highest value."""
+        """Point with the highest value."""
         return max(self.points, key=lambda point: point[1])
 
 
 @dataclass(slots=True)
 class Decimator:
-    """Chart lines of rows of metrics, in any order; memory is bounded by metrics times pixels.
+    """Chart lines of rows that may come in any order; memory is bounded by metrics times pixels.
 
     Attributes:
-        first, last: range of steps that the pixels divide; other steps go to the first or last pixel.
+        first, last: range of steps that the pixels divide.
     """
 
     first: int
@@ -336,12 +340,12 @@ class Decimator:
     series: dict[str, Series] = field(default_factory=dict)
 
     def pixel(self, step: int) -> int:
-        """Return the pixel of a step."""
+        """Return the pixel of a step, from 0; a step outside the range has the first or last pixel."""
         place = (step - self.first) * self.pixels // max(1, self.last - self.first + 1)
         return min(max(place, 0), self.pixels - 1)
 
     def add(self, step: int, row: Record) -> None:
-        """Add the numbers of a row."""
+        """Add the charted numbers of a row; names beyond the first `MAX_NAMES` are ignored."""
         for name, value in row.items():
             is_charted = name not in UNCHARTED and not name.endswith(DERIVED)
             if is_charted and is_number(value) and (name in self.series or len(self.series) < MAX_NAMES):

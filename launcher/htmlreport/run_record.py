@@ -85,13 +85,13 @@ class RunRecord:
 
     @property
     def last_step(self) -> int:
-        """Newest step in the metrics or in a heartbeat."""
+        """Highest step of the newest metrics and heartbeats; 0 without any."""
         steps = [self.history.last.get("step"), *(rank.last.get("step") for rank in self.ranks)]
         return max((step for step in steps if isinstance(step, int)), default=0)
 
     @property
     def last_launch(self) -> Record:
-        """Entry of the newest launch."""
+        """Manifest entry of the newest launch; empty without a manifest."""
         return self.launches[-1] if self.launches else {}
 
     def events(self) -> list[TimelineEvent]:

@@ -35,7 +35,7 @@ OTHER_PLACE = "pass a local folder, which may be a copy from a machine with a co
 
 
 class Snapshot(NamedTuple):
-    """A repository at a commit, in the cache."""
+    """Cached files of a Hub repository at one commit."""
 
     commit: str
     folder: Path
@@ -135,8 +135,8 @@ def _no_safetensors_error(name: str, files: Collection[str]) -> ProjectError:
     if pickles:
         message = f"the weights are pickles ({printable(listed(pickles, 2))}), which may run code when read"
         hint = (
-            "pass a revision with safetensors, NAME@REVISION (many repositories have refs/pr/NUMBER), or "
-            "convert the weights on an isolated machine with save_pretrained, and pass that folder"
+            "pass a revision with safetensors, often NAME@refs/pr/NUMBER, or convert the weights with "
+            "save_pretrained on an isolated machine and pass the new folder"
         )
     return ProjectError(CODE, message, hint, name, EXIT_USAGE)
 
@@ -158,7 +158,7 @@ def _record_branch_commit(name: str, revision: str | None, commit: str) -> None:
 
 
 def _cached_snapshot(name: str, revision: str | None, commit: str) -> Snapshot:
-    """Return the copy in the cache. Raises `ProjectError` if it is not there, or not whole."""
+    """Return the copy in the cache. Raises `ProjectError` if it is missing or incomplete."""
     folder = snapshot_folder(name, commit)
     if is_commit(commit) and _is_complete(folder):
         console.log(printable(f"no connection to the Hub: {name}@{commit[:12]} from the local cache"))
@@ -187,14 +187,14 @@ def _convert_hub_errors(name: str, revision: str | None) -> Iterator[None]:
     try:
         yield
     except errors.GatedRepoError as error:
-        hint = "accept its terms on the page of the repository, then `hf auth login`"
+        hint = "accept the terms on the repository's page, then run `hf auth login`"
         raise ProjectError(CODE, "the repository is gated", hint, name) from error
     except errors.RevisionNotFoundError as error:
         message = f"the Hub has no revision {printable(revision or 'main')} of this repository"
         raise ProjectError(CODE, message, "pass another revision as NAME@REVISION", name) from error
     except errors.RepositoryNotFoundError as error:
-        message = "no such folder, and no such repository on the Hub, or it is private"
-        hint = "correct the name; for a private repository: `hf auth login`"
+        message = "neither a local folder nor a public repository on the Hub"
+        hint = "correct the name, or run `hf auth login` for a private repository"
         raise ProjectError(CODE, message, hint, name, EXIT_USAGE) from error
     except errors.HFValidationError as error:
         raise ProjectError(CODE, printable(str(error)), "pass a name of the form OWNER/NAME", name) from error

@@ -47,7 +47,7 @@ def store_receipt(examination: Examination, inputs: Mapping[str, str]) -> None:
     is_rehearsed = examination.facts.rehearsal is not None and not examination.reused
     if examination.report.verdict != "pass" or examination.unguarded or not is_rehearsed:
         return
-    path, loaded = receipt_path(examination.run), _imported_files(examination)
+    path, loaded = receipt_path(examination.run), _imports_digest(examination)
     if path is None or not loaded or not inputs or inputs != rehearsal_inputs(examination.run):
         return
     receipt = replace(
@@ -94,7 +94,7 @@ def is_same_content(receipt: Receipt, examination: Examination) -> bool:
 
     Rejected data and failed imports count as the same, because rules report them.
     """
-    prepared, loaded = examination.facts.prepared, _imported_files(examination)
+    prepared, loaded = examination.facts.prepared, _imports_digest(examination)
     is_same_text = prepared is None or prepared.fingerprint == receipt.text
     return is_same_text and loaded in ("", receipt.inputs.get(LOADED))
 
@@ -109,7 +109,7 @@ def receipt_path(run: ResolvedRun) -> Path | None:
     return None if folder is None else folder / f"{key}.json"
 
 
-def _imported_files(examination: Examination) -> str:
+def _imports_digest(examination: Examination) -> str:
     return examination.facts.imports.loaded if examination.facts.imports else ""
 
 

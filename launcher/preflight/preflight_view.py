@@ -81,7 +81,6 @@ def _decision_rows(examination: Examination) -> Iterator[Row]:
 
 
 def _key_figures(examination: Examination) -> str:
-    """Return the key figures as one paragraph, without their reasons."""
     plan = examination.plan
     rows = [*_decision_rows(examination), *text_rows(examination)]
     rows += measured_rows(examination.facts)
@@ -129,7 +128,7 @@ def _hint_without_gpu(examination: Examination, unjudged: list[CheckResult]) -> 
     profile = examination.run.profile
     is_development = profile is not None and profile.kind == "development"
     if is_development and any(NO_GPU in check.message for check in unjudged):
-        yield f"  {paint('= hint:', 'cyan')} set profile to cpu to train on the processor"
+        yield f"  {paint('= hint:', 'cyan')} set profile to cpu to train on the CPU"
 
 
 def _reason_with_codes(reason: str, checks: list[CheckResult], most: int) -> str:

@@ -103,7 +103,8 @@ def _waiver_json(waiver: Waiver) -> dict[str, Any]:
 def read_receipt_for_run(path: Path, run: ResolvedRun) -> Receipt:
     """Read the receipt given by --receipt.
 
-    Raises ProjectError RCP001 if the receipt is damaged, of an unguarded run, of another config or too old.
+    Raises ProjectError RCP001 if the receipt is damaged, of an unguarded run or of another config, or if the
+    checks that it reuses have expired.
     """
     receipt = read_receipt(path / "receipt.json" if path.is_dir() else path)
     require_readable(receipt, path)
@@ -128,13 +129,13 @@ def require_readable(receipt: Receipt, path: Path) -> None:
 
 
 def require_valid(receipt: Receipt, run: ResolvedRun, path: Path) -> None:
-    """Raise ProjectError RCP001 if a receipt is not valid for the run."""
+    """Raise ProjectError RCP001 if a receipt has expired, did not pass or is of another config."""
     if reasons := explain_mismatch(receipt, run.digest, utc_now()):
         raise _invalid_receipt_error(reasons, path)
 
 
 def require_unchanged(receipt: Receipt, examination: Examination, path: Path) -> None:
-    """Raise ProjectError RCP001 with all differences since the receipt was issued."""
+    """Raise ProjectError RCP001 if a receipt is not valid now, or if run or machine have changed."""
     present = make_receipt(examination)
     reasons = explain_mismatch(receipt, examination.run.digest, utc_now())
     changes = explain_changes(receipt, present)
@@ -149,7 +150,7 @@ def is_unchanged(receipt: Receipt, run: ResolvedRun, facts: Facts) -> bool:
 
 
 def is_reuse_expired(receipt: Receipt, now: datetime) -> bool:
-    """Return whether results reused from an earlier receipt are older than a receipt's validity period."""
+    """Return whether reused results are older than a receipt's validity period; False if none are reused."""
     if not receipt.measured_utc:
         return False
     created, expires = map(datetime.fromisoformat, (receipt.created_utc, receipt.expires_utc))
@@ -157,7 +158,10 @@ def is_reuse_expired(receipt: Receipt, now: datetime) -> bool:
 
 
 def read_measurements(receipt: Receipt | None) -> Measured | None:
-    """Return the rehearsal measurements in a receipt. Raises ProjectError if they cannot be read."""
+    """Return the rehearsal measurements in a receipt; None if it has none.
+
+    Raises ProjectError if they cannot be read.
+    """
     return parse_record(Measured, receipt.measured) if receipt and receipt.measured else None
 
 
@@ -165,13 +169,13 @@ def _invalid_receipt_error(reasons: Iterable[str], path: Path) -> ProjectError:
     return ProjectError(
         code=CODE,
         message=f"the receipt does not cover this run: {'; '.join(reasons)}",
-        hint="run `neobert-launch preflight` again for this run and pass its receipt, or leave out --receipt",
+        hint="run `neobert-launch preflight` again for this run and pass the new receipt, or omit --receipt",
         place=str(path),
     )
 
 
 def require_reason(reason: str | None) -> str:
-    """Return the reason for --unguarded; empty if it was not given. Raises ProjectError without a reason."""
+    """Return the reason for --unguarded; empty without the option. Raises ProjectError if it is too short."""
     if reason is None:
         return ""
     if not has_reason(reason):

@@ -39,7 +39,7 @@ Turns = dict[str, list[dict[str, Any]]]
 def compare_recipe(
     state: RehearsalState, config: RunConfig, request_time: Callable[[float, str], None], *, has_room: bool
 ) -> LowPrecisionFacts:
-    """Train both runs from the same weights on the same text, each in its own process.
+    """Train the run with and without low precision, from the same weights on the same text, in two processes.
 
     torchao changes torch's compiler for the whole process, so one process cannot run both. With room for two
     processes on the device they train in turns, otherwise one after the other.
@@ -71,7 +71,7 @@ def without_recipe(config: RunConfig) -> RunConfig:
 
 
 def take_turns(state: RehearsalState, group: Mapping[str, RunConfig], deadline_s: float) -> Turns:
-    """Start the processes of a group of runs, and return the turns of each.
+    """Train several runs in turns, each in its own process, and return the results of all turns by run.
 
     All compile at once in their first turn, which is not timed. The order of the later ones alternates.
     """
@@ -100,11 +100,14 @@ class TurnProcess:
     deadline_s: float
 
     def begin(self, number: int) -> None:
-        """Start a turn."""
+        """Let the process start a turn."""
         Path(self.state.folder, f"{self.name}_go_{number}").touch()
 
     def end(self, number: int) -> dict[str, Any]:
-        """Return the durations and losses of its steps."""
+        """Wait for the end of a turn, and return the durations and losses of its steps.
+
+        Raises IncompleteError if the process ends early, TimedOutError after its deadline.
+        """
         doing = f"steps in turn {number + 1}" if number else "compiling"
         announce(f"rehearsal: recipe against bf16: {self.name}, {doing}")
         result = self.state.folder / f"{self.name}_turn_{number}.json"
@@ -122,7 +125,7 @@ class TurnProcess:
 def start_turn_process(
     state: RehearsalState, name: str, config: RunConfig, deadline_s: float
 ) -> Iterator[TurnProcess]:
-    """Start a process of a run, and kill it at the end of the block."""
+    """Start a process that trains `config` in turns, and kill it at the end of the block."""
     resolved = state.folder / f"{name}.json"
     resolved.write_text(json.dumps(to_dict(config)), encoding="utf-8")
     command = [sys.executable, "-P", "-m", MODULE, str(resolved), str(state.folder), name]

@@ -95,7 +95,7 @@ class FreshResults:
 
 
 def probe_rehearsal(subject: Subject) -> RehearsalFacts:
-    """Rehearse the run here. Raises IncompleteError or TimedOutError with the last stage reached."""
+    """Rehearse the run. Raises IncompleteError or TimedOutError with the last stage reached."""
     gpus = () if subject.is_alone.is_set() else subject.gpus  # without the memory of concurrent probes
     gpus = gpus or (probe_gpus() if subject.requires_gpu else visible_gpus())
     if subject.requires_gpu and not gpus:

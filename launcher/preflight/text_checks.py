@@ -53,5 +53,5 @@ def _preview_texts(config: RunConfig, *, needs_data: bool) -> tuple[tuple[TextFa
         return text_facts(config), ""
     texts = text_facts(config, opens_without_pyarrow)
     absent = next((text.source for text in texts if not text.exists), "")
-    note = f"{absent} does not exist here, so the text is not checked; `lint --data` requires it"
+    note = f"{absent} does not exist here, so the text is not checked; `lint --data` requires the text"
     return texts, note if absent else ""

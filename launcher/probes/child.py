@@ -159,7 +159,6 @@ def _timeout_error(command: Sequence[str], timeout_s: float) -> TimedOutError:
 
 
 def _module_or_program(command: Sequence[str]) -> str:
-    """Return the module that a command runs with `-m`, or else its program."""
     words = [word for word in command if word not in RUN_MODULE[1:]]
     return words[words.index("-m") + 1] if "-m" in words else words[0]
 

@@ -172,7 +172,6 @@ class ConcurrentProbes:
             yield reported
 
     def _extend_deadline(self, wait: RunningProbe) -> None:
-        """Extend the deadline of a probe that is still running, and announce its activity."""
         if wait.probe.group in self._waits:
             self._waits[wait.probe.group] = wait
             if self._announce:

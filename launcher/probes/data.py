@@ -128,11 +128,10 @@ def _why_no_source(path: str | None) -> str:
     text = None if path is None else _check_local_text((path,))
     if text is None or (text.is_readable and text.size_bytes):
         return ""
-    return f"{text.source}: {text.reason or 'holds no text'}"
+    return f"{text.source}: {text.reason or 'contains no text'}"
 
 
 def _check_local_text(paths: Sequence[str]) -> TextLocation:
-    """Check the files and folders of `dataset.path`."""
     try:
         places = resolve_paths(paths)
     except ProjectError as error:

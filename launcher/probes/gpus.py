@@ -33,17 +33,16 @@ Device = TypeVar("Device", GpuFacts, GpuHealthFacts)
 
 
 def probe_gpus() -> tuple[GpuFacts, ...]:
-    """Return the visible GPUs."""
+    """Return the visible GPUs. Raises UnsupportedError if there is none."""
     return visible_devices([_gpu_facts(each) for each in _query_nvml("devices")], os.environ)
 
 
 def probe_gpu_health() -> tuple[GpuHealthFacts, ...]:
-    """Return the health of the visible GPUs."""
+    """Return the health of the visible GPUs. Raises UnsupportedError if there is none."""
     return visible_devices([_gpu_health_facts(each) for each in _query_nvml("health")], os.environ)
 
 
 def _query_nvml(what: str) -> list[dict[str, Any]]:
-    """Return one mapping per device."""
     answer = run_for_json((*NVML, what), TIMEOUT_S)
     if answer["error"]:
         raise UnsupportedError(f"{NO_GPU} ({answer['error']})")

@@ -118,7 +118,7 @@ def _open_files_limit() -> int:
 
 
 def clock_behind_s(package: Path = OWN_PACKAGE) -> float:
-    """Return by how many seconds the clock is earlier than the newest file of a package, or 0.0."""
+    """Return by how many seconds the clock is earlier than a package's newest file; 0.0 if it is not."""
     newest_s = max((file.stat().st_mtime for file in package.rglob("*.py")), default=0.0)
     return max(0.0, newest_s - time.time())
 

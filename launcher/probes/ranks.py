@@ -124,7 +124,6 @@ def _longest_durations(durations: Sequence[Mapping[str, float]]) -> dict[str, fl
 
 
 def _absent_in_all_reports(named: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the ranks that all ranks reported as absent."""
     return tuple(sorted(set(named[0]).intersection(*named[1:]))) if named else ()
 
 

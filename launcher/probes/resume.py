@@ -136,7 +136,6 @@ def _parse_saved_config(saved: Mapping[str, Any]) -> RunConfig | None:
 
 
 def _plateau_steps(config: RunConfig) -> tuple[int, int]:
-    """Return a schedule's first and last plateau steps."""
     schedule = build_schedule(config.scheduler, config.trainer.max_steps)
     return schedule.warmup_steps, schedule.decay_start
 

@@ -50,7 +50,7 @@ def signal_at_parent_death(number: int, parent: int | None = None) -> Callable[[
 
 
 def log_path(folder: Path, rank: int) -> Path:
-    """Return the log file of a rank."""
+    """Return the path of a rank's log in the log folder."""
     return folder / f"rank_{rank}.log"
 
 

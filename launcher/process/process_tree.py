@@ -96,7 +96,7 @@ def process_tree(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 
 def find_workers(child: subprocess.Popen[bytes], *, has_agent: bool) -> dict[int, psutil.Process]:
-    """Return the running training processes by rank."""
+    """Return the running training processes by rank; with `has_agent`, the child itself is torchrun."""
     workers: dict[int, psutil.Process] = {}
     for each in process_tree(child)[has_agent:]:  # torchrun's command line contains the trainer's module too
         with suppress(psutil.Error, ValueError):

@@ -15,15 +15,15 @@ REASON = "files are selected by suffix, split and column; see docs/own-data.md"
 
 OPEN, CLOSE = "[[", "]]"
 KEPT = "\t\u200c\u200d"
-"""Tabs, and the joiners within emoji and words of some scripts."""
-HEAD = f"first conversation; supervised text is in {OPEN} {CLOSE}:"
+"""Tab, zero-width non-joiner and joiner: emoji and words of some scripts need them."""
+HEADING = f"first conversation; supervised text is in {OPEN} {CLOSE}:"
 
 COUNTS = {
     "weightless": ("turn", "of weight 0: not supervised"),
     "empty": ("turn", "without content: not supervised"),
     "unprompted": ("first message", "of the assistant, for which the template has no prompt: not supervised"),
     "lost": ("supervised token", "lost from long conversations"),
-    "crossing": ("token", "with supervised and other text, not supervised"),
+    "crossing": ("token", "with both supervised and other text: not supervised"),
     "without_target": ("conversation", "without a supervised token: left out"),
     "pieces_without_target": ("piece", "of a long conversation without a supervised token: left out"),
     "neutralized": ("conversation", "with control tokens as plain text"),
@@ -38,7 +38,7 @@ def files_rows(texts: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
 
 
 def files_text(text: Mapping[str, Any]) -> str:
-    """Return the files of a text by format, its documents, and the files that are not read, in one line."""
+    """Return the files of a text by format, its documents, and the files that are not read; or its error."""
     if text["message"] and not text["formats"]:
         return f"{text['source']}: {text['message']}"
     formats = ", ".join(f"{count:,} x {suffix}" for suffix, count in text["formats"].items())
@@ -52,7 +52,7 @@ def files_text(text: Mapping[str, Any]) -> str:
 
 
 def left_out_text(left_out: Sequence[Mapping[str, Any]]) -> str:
-    """Return the most frequent kinds of files that are not read, with the reason of each."""
+    """Return the most frequent kinds of unread files with their reasons, and the number of other files."""
     shown = [
         f"{each['num_files']:,} x {each['kind']}" + f" ({each['reason']})" * bool(each["reason"])
         for each in left_out[:MAX_KINDS]
@@ -62,16 +62,16 @@ def left_out_text(left_out: Sequence[Mapping[str, Any]]) -> str:
 
 
 def left_out_lines(counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield a line for each count of turns, tokens and conversations that are left out or changed."""
+    """Yield a line for each kind of turns, tokens and conversations that are left out or changed."""
     for name, (unit, meaning) in COUNTS.items():
         if counts.get(name):
             yield f"{counted(counts[name], unit)} {meaning}"
 
 
 def conversation_text(pieces: Sequence[tuple[str, bool]]) -> str:
-    """Return the lines of a conversation; on a terminal, supervised parts are also colored."""
+    """Return a heading and the lines of a conversation; supervised parts are in brackets and colored."""
     text = "".join(_mark_supervised(*piece) for piece in pieces)
-    return "\n".join([HEAD, *(f"  {line}" for line in text.rstrip("\n").split("\n"))])
+    return "\n".join([HEADING, *(f"  {line}" for line in text.rstrip("\n").split("\n"))])
 
 
 def _mark_supervised(text: str, is_supervised: bool) -> str:

@@ -46,20 +46,20 @@ FIELDS = {
     "memory": "{}",
     "save": "{}",
 }
-FIRST_TO_GO = ("memory", "save", "elapsed", "speed", "eta", "loss", "eval")
+DROP_ORDER = ("memory", "save", "elapsed", "speed", "eta", "loss", "eval")
 STARTING = "starting"
 WITHOUT_ETA = (STARTING, START, *ENDINGS)
 EVAL_LABELS = {EVAL_LOSS: "eval"}
 
 
-class View(Protocol):
+class LiveView(Protocol):
     """Interface of a live display of a run."""
 
     def refresh(self) -> None:
-        """Show metrics and warnings since the last call."""
+        """Show the metrics and warnings that are new since the last call."""
 
     def close(self) -> None:
-        """Restore the terminal."""
+        """Show the remaining metrics and end the display."""
 
 
 class PlainView:
@@ -91,10 +91,10 @@ class PlainView:
         self.refresh()
 
 
-class SteadyView:
+class FaultTolerantView:
     """Wrapper that disables a failing view, e.g. on a full disk, and lets the run continue."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: LiveView) -> None:
         self.view = view
         self.has_failed = False
 
@@ -116,18 +116,18 @@ class SteadyView:
             console.log(printable(f"live view disabled, training continues: {error}"))
 
 
-def make_view(watch: LiveReader, output_format: str, *, is_quiet: bool = False) -> View:
+def make_view(watch: LiveReader, output_format: str, *, is_quiet: bool = False) -> LiveView:
     """Return a progress bar on a terminal, plain lines otherwise; with JSON output, lines go to stderr.
 
     A quiet view prints warnings only.
     """
     if is_quiet:
-        return SteadyView(PlainView(watch, lambda _: None))
+        return FaultTolerantView(PlainView(watch, lambda _: None))
     if output_format == "json":
-        return SteadyView(PlainView(watch, console.log))
+        return FaultTolerantView(PlainView(watch, console.log))
     if console.is_terminal(sys.stdout):
-        return SteadyView(ProgressView(watch))
-    return SteadyView(PlainView(watch, console.write))
+        return FaultTolerantView(ProgressView(watch))
+    return FaultTolerantView(PlainView(watch, console.write))
 
 
 class ProgressView:
@@ -200,7 +200,7 @@ class ProgressView:
 def join_fitting_fields(values: Mapping[str, str], room: int) -> str:
     """Join the known values that fit into `room` columns, dropping the least important first."""
     shown = {name: form.format(values[name]) for name, form in FIELDS.items() if values[name] != UNKNOWN}
-    for name in FIRST_TO_GO:
+    for name in DROP_ORDER:
         if len(BETWEEN.join(shown.values())) <= room:
             break
         shown.pop(name, None)

@@ -23,7 +23,7 @@ def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
     """Return the command that uses the model of a finished run, or resumes an unfinished run.
 
     The task of the model decides: predict labels, chat, continue prompts or encode texts; otherwise Python
-    code that loads the model. Uses `checkpoints/best` if the run has one.
+    code that loads the model. Uses `checkpoints/best` if the run has one. A resume first removes a HALT file.
     """
     if exit_code == EXIT_OK and checkpoint:
         checkpoint = follow_pointer(folder / CHECKPOINTS, BEST) or checkpoint

@@ -100,7 +100,9 @@ def read_rules(path: Path) -> RuleFile:
     leaves = flatten(to_plain_value(resolve_file_relative_paths(fixed)))
     file = RuleFile(path, rules, tuple(f"{name}={json.dumps(value)}" for name, value in leaves.items()))
     if len(set(rules.seeds)) < max(2, len(rules.seeds)):
-        _raise_rules_error(file, "seeds must list at least two different seeds", "write seeds: [0, 1, 2]")
+        _raise_rules_error(
+            file, "seeds must list at least two seeds, all different", "write seeds: [0, 1, 2]"
+        )
     if "seed" in leaves:
         _raise_rules_error(
             file, "fixed sets seed, but seeds sets the seed of each run", "remove seed from fixed"
@@ -126,12 +128,12 @@ def verify_sources(file: RuleFile) -> None:
             _raise_rules_error(file, f"source {source.path} cannot be read: {error.strerror}", hint)
         if digest != source.sha256.lower():
             problem = f"source {source.path} has SHA-256 {digest}, not {source.sha256}"
-            hint = printable(f"download {source.url} again, or correct the rule file")
+            hint = printable(f"download {source.url} again, or correct sha256 in the rule file")
             _raise_rules_error(file, problem, hint, exit_code=EXIT_CHECK_FAILED)
 
 
 def require_same_conditions(file: RuleFile, run: ResolvedRun) -> None:
-    """Raise ProjectError for a recipe that reads other files or changes its evaluation."""
+    """Raise ProjectError if a recipe starts from weights, reads unlisted files or changes its evaluation."""
     config = run.config
     if weights := initial_weights(config) or config.trainer.continue_from:
         problem = f"the recipe starts from the weights in {weights}"

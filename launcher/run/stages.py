@@ -30,7 +30,7 @@ NOISES_OF_A_FALL = 2
 LINES_FOR_A_PACE = 3
 SETTLING_LINES = 2
 """First lines of a session, excluded from throughput: kernels are still compiled and caches filled."""
-WEARING = ("allocator_retries", "reserved_memory_creep", "zero_gradient")
+FAILING_WARNINGS = ("allocator_retries", "reserved_memory_creep", "zero_gradient")
 LATE_COMPILATIONS = 2
 """Always allowed: a resumed session compiles its first evaluation and first QK-clip after the warm-up."""
 HOW_TO_CONTINUE = "see metrics.jsonl and logs/; to continue anyway: --resume auto, without --stages"
@@ -44,7 +44,8 @@ def parse_stages(text: str | None) -> tuple[int, ...]:
     steps = [int(word) for word in words if word.isascii() and word.isdecimal()]
     if len(steps) < len(words) or sorted({0, *steps}) != [0, *steps]:
         raise _stages_error(
-            f"{text!r} is not a list of increasing steps", "write for example --stages 1,300,1000"
+            f"{text!r} is not a list of increasing steps",
+            "pass increasing steps, such as --stages 1,300,1000",
         )
     return tuple(steps)
 
@@ -117,7 +118,7 @@ def _has_finite_loss(line: Record) -> bool:
 
 def _warning_or_recompile_problem(data: StageData) -> str:
     warnings = data.beat.get("warnings") or {}
-    counted = [f"{name} {warnings[name]}" for name in WEARING if warnings.get(name)]
+    counted = [f"{name} {warnings[name]}" for name in FAILING_WARNINGS if warnings.get(name)]
     if counted:
         return f"the trainer warned: {', '.join(counted)} (limit 0)"
     recompiles = int(data.beat.get("recompiles") or 0)

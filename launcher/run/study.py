@@ -43,12 +43,14 @@ CHOICE = "choice"
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A trial of a study.
+    """One trial of a search.
 
     Attributes:
-        number: from 1.
+        number: number of the trial, from 1.
+        state: waiting, running, complete or failed.
         values: values by key; incomplete if the search was killed while it drew them.
-        value: the metric of a complete trial.
+        value: metric of a complete trial; None for any other.
+        array_task: ID of the Slurm array task that drew the trial; empty outside a job array.
     """
 
     number: int
@@ -59,9 +61,10 @@ class Trial:
 
 
 class Study:
-    """A study in a journal. Several processes may use one journal at the same time.
+    """Optuna study of a search in a journal file, which several processes may use at the same time.
 
-    Raises ProjectError if the journal is damaged or of another search.
+    Raises ProjectError if the journal cannot be read or written, is damaged, or belongs to a search with
+    other keys, values or metric.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class Study:
         self.is_first_task = self.array_task == os.environ.get("SLURM_ARRAY_TASK_MIN", self.array_task)
         self._distributions = {each.key: _distribution(each) for each in space}
         searched = [metric, *([each.key, each.kind, *each.values] for each in space)]
-        with self._read():
+        with self._convert_errors():
             lock = JournalFileSymlinkLock(str(path))  # holds on network file systems
             journal = JournalFileBackend(str(path), lock)
             _remove_incomplete_line(path, lock)
@@ -91,13 +94,13 @@ class Study:
         if earlier is None:
             self._study.set_user_attr(SEARCHED, searched)
         elif earlier != searched:
-            message = "this search was started with other --search or --metric options"
-            hint = "repeat the options, or set another trainer.output_dir"
+            message = "the journal belongs to a search with different --search or --metric options"
+            hint = "pass the options of that search, or set another trainer.output_dir"
             raise ProjectError("search", message, hint, str(path), EXIT_USAGE)
 
     def trials(self) -> list[Trial]:
-        """Return all trials, in the order in which they were drawn."""
-        with self._read():
+        """Return all trials, in the order in which they were created."""
+        with self._convert_errors():
             return [self._make_trial(each) for each in self._study.get_trials(deepcopy=False)]
 
     def unfinished_trials(self) -> list[Trial]:
@@ -107,24 +110,24 @@ class Study:
         ]
 
     def propose(self, values: Mapping[str, Value]) -> None:
-        """Make these values the next trial."""
+        """Queue these values for a later trial, before new ones are drawn."""
         self._study.enqueue_trial(dict(values))
 
     def ask(self) -> Trial:
-        """Return a new trial."""
+        """Start a trial with the next proposed values, or else with newly drawn ones."""
         import optuna
 
         number = len(self._study.get_trials(deepcopy=False))
         # Tasks of an array may draw at the same moment, and must not get the same values.
         seed = self._seed + number + SEEDS_OF_A_TASK * int(self.array_task or 0)
         self._study.sampler = optuna.samplers.TPESampler(seed=seed % 2**32)
-        with self._read():
+        with self._convert_errors():
             drawn = self._study.ask(self._distributions)
             drawn.set_user_attr(TASK, self.array_task)
         return Trial(drawn.number + 1, RUNNING, drawn.params, None, self.array_task)
 
     def tell(self, trial: Trial, value: float | None) -> None:
-        """Record the metric of a trial; None for one that was refused or failed."""
+        """Record the metric of a trial; None records a failure."""
         import optuna
 
         state = optuna.trial.TrialState.FAIL if value is None else optuna.trial.TrialState.COMPLETE
@@ -139,19 +142,19 @@ class Study:
         return Trial(frozen.number + 1, state, frozen.params, frozen.value, task)
 
     @contextmanager
-    def _read(self) -> Iterator[None]:
-        """Raise ProjectError for a journal that Optuna cannot read, without its content."""
+    def _convert_errors(self) -> Iterator[None]:
+        """Convert any error to ProjectError; the message does not quote the journal."""
         try:
             yield
         except OSError as error:
             message, hint = (
-                f"the search's journal cannot be used: {error.strerror}",
+                f"the journal of the search cannot be read or written: {error.strerror}",
                 "check the folder's permissions and space",
             )
             raise ProjectError("search", message, hint, str(self._path)) from None
         except Exception as error:  # Optuna checks no line of a journal: any error may come from one
             message = f"the journal of the search is damaged ({type(error).__name__})"
-            hint = "restore it from a copy, or remove it to begin the search again: its runs are not lost"
+            hint = "restore the file from a backup, or delete it to start the search again; the runs are kept"
             raise ProjectError("search", message, hint, str(self._path)) from None
 
 
@@ -188,7 +191,7 @@ class SearchParameter:
     """A searched key.
 
     Attributes:
-        kind: log, uniform or int for a range; choice.
+        kind: log, uniform or int for a range, or choice.
         values: the two ends of the range, or the choices, as text.
     """
 
@@ -198,12 +201,12 @@ class SearchParameter:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Return the lowest and the highest value of the range."""
+        """Lowest and highest value of a range."""
         low, high = map(float, self.values)
         return low, high
 
     def contains(self, value: Any) -> bool:
-        """Return whether a value, which may come from a file, is in the range or one of the choices."""
+        """Return whether a value of any type is in the range, or is one of the choices."""
         if self.kind == CHOICE:
             return value in self.values
         kinds = int if self.kind == "int" else (int, float)
@@ -228,17 +231,17 @@ def parse_space(arguments: Sequence[str]) -> list[SearchParameter]:
 
 
 def corners(space: Sequence[SearchParameter]) -> list[Point]:
-    """Return the points at the ends of all ranges, with every choice."""
+    """Return every combination of range ends and choices. Raises ProjectError above 1,000 points."""
     return expand([Axis(each.key, each.values) for each in space])
 
 
 def trial_point(
     space: Sequence[SearchParameter], number: int, values: Mapping[str, Value], first: int | None = None
 ) -> Point:
-    """Return the point of a trial.
+    """Return label, run directory and overrides of a trial.
 
     Args:
-        first: number of an earlier trial with equal values, whose run directory this one has.
+        first: number of an earlier trial with equal values, whose run directory is reused; None without one.
     """
     names = short_names([each.key for each in space])
     words = [f"{name}={_short_value_text(values[each.key])}" for name, each in zip(names, space, strict=True)]
@@ -250,7 +253,7 @@ def trial_point(
 def own_values(
     space: Sequence[SearchParameter], config_values: Mapping[str, Any], choices: Mapping[tuple[str, str], Any]
 ) -> dict[str, Value] | None:
-    """Return the run file's values as a point in the space; None if any is outside the space.
+    """Return the config's value of each searched key; None if any is outside the space.
 
     Args:
         config_values: values by key.
@@ -273,7 +276,9 @@ def _parse_range(argument: str, key: str, kind: str, *ends: str) -> SearchParame
     except ValueError:
         refuse_argument(argument, "the value is not a range of numbers", SYNTAX)
     if not (abs(low) < float("inf") and abs(high) < float("inf") and low < high):
-        refuse_argument(argument, "is an empty range", "write the lower end first")
+        refuse_argument(
+            argument, "the range does not go from a lower to a higher finite number", "correct its ends"
+        )
     if kind == "log" and low <= 0:
         refuse_argument(
             argument,

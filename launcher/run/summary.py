@@ -95,7 +95,7 @@ class Summary:
     linked_best_step: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the summary as JSON values."""
+        """Return all fields and the version of the schema as JSON values."""
         return add_schema_version(asdict(self))
 
 
@@ -326,7 +326,7 @@ def _best_evaluation_lines(summary: Summary, *, names_checkpoints: bool) -> list
 
 def _note_on_best_link(linked_step: int | None) -> str:
     """State that the best step has no checkpoint, and which checkpoint `checkpoints/best` is."""
-    linked = "" if linked_step is None else f"; checkpoints/best is step {linked_step}"
+    linked = "" if linked_step is None else f"; checkpoints/best links to step {linked_step}"
     return f"no checkpoint of that step{linked}"
 
 

@@ -35,16 +35,19 @@ from neobert.runfiles.run_dir import OUTCOME
 STUCK = "one of its processes hangs in the kernel, cannot be killed, and holds its device"
 
 # Causes outside the run that may be transient: a disk, a network, host memory.
-PASSING_PHASES = (START, DATA_WAIT, COLLECTIVE, SAVE)
-PASSING_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
-PASSING_CODES = ("DAT010",)
+TRANSIENT_PHASES = (START, DATA_WAIT, COLLECTIVE, SAVE)
+TRANSIENT_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
+TRANSIENT_CODES = ("DAT010",)
 # No restart helps: space has to be freed first, or each session degrades again from a newer checkpoint, or a
 # file of a plug-in was edited.
 FINAL_CODES = ("CKP004", "DGR001", "DGR002", "PLG003", MISSING)
 
 
 def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None]) -> Summary:
-    """Run sessions until the run ends or a restart cannot help."""
+    """Run sessions until the run ends or a restart cannot help; return its summary.
+
+    Raises ProjectError if ranks of an earlier session cannot be killed.
+    """
     most = launch.limits.max_restarts if launch.owns_run and launch.topology.nnodes == 1 else 0
     restarts = RestartPolicy(most)
     if launch.owns_run and stop_orphans(launch):
@@ -151,7 +154,7 @@ def session_outcome(launch: Launch, session: Session) -> Record:
 
 
 def record_and_report_restart(launch: Launch, failure: SessionFailure, restarts: RestartPolicy) -> None:
-    """Report and record a restart, with its reason and the checkpoint to resume from."""
+    """Add a restart to the manifest and print it, with its reason and the checkpoint to resume from."""
     saved = saved_step(launch.folder)
     source = f"checkpoint {saved}" if saved else "the start"
     entry = {"why": failure.message, "step": failure.step, "kind": failure.kind, "from": source}
@@ -167,7 +170,10 @@ def record_and_report_restart(launch: Launch, failure: SessionFailure, restarts:
 def summarize_session(
     launch: Launch, session: Session, forwarder: Forwarder, verdict: Mapping[str, Any] | None = None
 ) -> Summary:
-    """Summarize the last session from its files, or from the launcher's verdict."""
+    """Summarize the last session from its files, or from the launcher's verdict.
+
+    If this launch owns the run, also writes a missing outcome.json, and adds the restarts to an existing one.
+    """
     ending = summarize_run(
         launch.folder,
         session.trainer_code,
@@ -254,7 +260,7 @@ class SessionFailure:
 
 def failure_from_stall(stall: Stall, step: int) -> SessionFailure:
     """Return the failure of a session that hung."""
-    is_transient = stall.phase in PASSING_PHASES
+    is_transient = stall.phase in TRANSIENT_PHASES
     return SessionFailure("stall", stall.phase, step, str(stall), is_transient=is_transient)
 
 
@@ -268,12 +274,12 @@ def failure_from_lost_rank(rank: int | None, number: int, step: int) -> SessionF
     hint = "; the kernel does that when memory runs out" if number == signal.SIGKILL else ""
     process = "torchrun" if rank is None else f"rank {rank}"
     message = f"{process} was killed by {name}{hint}"
-    return SessionFailure("lost", name, step, message, is_transient=number in PASSING_SIGNALS)
+    return SessionFailure("lost", name, step, message, is_transient=number in TRANSIENT_SIGNALS)
 
 
 def failure_from_error(error: ProjectError, step: int) -> SessionFailure:
     """Return the failure of a session that reported an error."""
-    is_transient = error.code in PASSING_CODES
+    is_transient = error.code in TRANSIENT_CODES
     return SessionFailure(
         "reported", error.code, step, error.message, is_transient=is_transient, hint=error.hint
     )

@@ -132,7 +132,7 @@ def _numbers_in_range(argument: str, matched: re.Match[str]) -> Iterator[str]:
 
 
 def short_names(keys: Sequence[str]) -> Sequence[str]:
-    """Return the keys without their sections, unless two would then be the same."""
+    """Return the keys without their sections, or all keys unchanged if two would then be the same."""
     short = [key.rpartition(".")[2] for key in keys]
     return short if len(set(short)) == len(short) else keys
 

@@ -27,12 +27,13 @@ TORCHRUNS_PORT = "29500"
 START_MARGIN_S = 300.0
 TIMEOUT_S = longest_s() + START_MARGIN_S
 POLL_S = 1.0
+HOW_TO_MEET = "add --rdzv-endpoint HOST:PORT on each node, with the host of node 0 and a free port there"
 
 
 def with_node_rank(topology: Topology, environment: Mapping[str, str] = os.environ) -> Topology:
     """Return the topology with the rank of this node, from options, torchrun's environment or Slurm.
 
-    Raises ProjectError if the rank is missing or out of range.
+    Unchanged for a single node without a rank. Raises ProjectError if the rank is missing or out of range.
     """
     if topology.node_rank is None and topology.nnodes == 1:
         return topology
@@ -73,17 +74,26 @@ def _require_valid_rank(topology: Topology) -> Topology:
 
 
 def require_rendezvous(topology: Topology, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise ProjectError if no rendezvous endpoint is set: torchrun would wait on each node's localhost."""
+    """Raise ProjectError if several nodes have no rendezvous endpoint, one without a port, or --standalone.
+
+    torchrun would wait on each node's localhost.
+    """
     if topology.nnodes == 1:
         return
     endpoint = _effective_option("rdzv_endpoint", topology, environment)
     if "--standalone" in topology.extra or environment.get("PET_STANDALONE", "0").strip("0"):
-        raise _rendezvous_error(f"the run has {topology.nnodes} nodes, but torchrun has --standalone")
+        raise _rendezvous_error(
+            f"the run has {topology.nnodes} nodes, but torchrun has --standalone",
+            f"remove --standalone (or PET_STANDALONE) and {HOW_TO_MEET}",
+        )
     if not (endpoint or _effective_option("master_addr", topology, environment)):
-        raise _rendezvous_error(f"the run has {topology.nnodes} nodes, but no rendezvous endpoint")
+        raise _rendezvous_error(
+            f"the run has {topology.nnodes} nodes, but no rendezvous endpoint", HOW_TO_MEET
+        )
     if endpoint and topology.is_numbered and not PORT.search(endpoint):
         raise _rendezvous_error(
-            f"rendezvous endpoint {endpoint} has no port, which is required with node ranks"
+            f"rendezvous endpoint {endpoint} has no port, which is required with node ranks",
+            "pass a free port of node 0: --rdzv-endpoint HOST:PORT",
         )
 
 
@@ -118,11 +128,11 @@ def _port_in_use_error(port: str) -> ProjectError:
     )
 
 
-def _rendezvous_error(message: str) -> ProjectError:
+def _rendezvous_error(message: str, hint: str) -> ProjectError:
     return ProjectError(
         code="unknown-meeting-place",
         message=message,
-        hint="add --rdzv-endpoint HOST:PORT on each node: the host of node 0, and a free port there",
+        hint=hint,
         place="--rdzv-endpoint",
         exit_code=EXIT_USAGE,
     )
@@ -164,7 +174,7 @@ def wait_for_first_node(
             raise ProjectError(
                 code="no-first-node",
                 message=f"node 0 has not checked this run within {timeout_s:g} s: {reasons}",
-                hint="launch node 0 with the same command, on a shared file system",
+                hint="launch node 0 with the same command; all nodes must share the run directory",
                 place=str(folder),
                 exit_code=EXIT_CHECK_FAILED,
             )

@@ -12,7 +12,7 @@ from neobert.runfiles.run_dir import NEVER, NEWEST, PROVENANCE, RESOLVED
 from profiles.registry import RecordedRun, ResolvedRun
 
 
-def read_begun(run: ResolvedRun) -> RecordedRun | None:
+def read_continued_run(run: ResolvedRun) -> RecordedRun | None:
     """Return the record of the run that this one would continue; None without one or for a fresh start.
 
     A checkpoint that is named by its path belongs to the run directory that contains it.
@@ -31,10 +31,10 @@ def _read_record(folder: Path) -> RecordedRun | None:
     return RecordedRun(str(folder / RESOLVED), config, origins) if config and origins else None
 
 
-def note_on_begun(run: ResolvedRun) -> str:
-    """Return one line on the values that the run began with; empty if they equal the current values."""
+def continued_values_note(run: ResolvedRun) -> str:
+    """Return a line on recorded values that replace the current ones; empty if there are none."""
     if not run.begun_with:
         return ""
     source = f"profile {run.profile.name}" if run.profile else "the defaults"
-    keys = f"{listed(run.begun_with)}; `neobert-launch explain KEY` shows each"
+    keys = f"{listed(run.begun_with)}; `neobert-launch explain KEY` shows the value of a key"
     return f"continuing with the values of {source} that this run began with: {keys}"

@@ -47,7 +47,7 @@ def run_directory(run: ResolvedRun) -> Path:
 
 
 def is_run_directory(folder: Path) -> bool:
-    """Return whether an earlier launch created the folder."""
+    """Return whether the folder has the resolved config or the manifest of a launch."""
     return (folder / RESOLVED).is_file() or (folder / MANIFEST).is_file()
 
 
@@ -70,7 +70,10 @@ class CreatedMeanwhileError(ProjectError):
 
 @contextmanager
 def create_run_directory(folder: Path) -> Iterator[int]:
-    """Create a run directory and lock it. Raises `CreatedMeanwhileError` when the other launch has ended."""
+    """Create and lock a run directory, and yield the descriptor of the lock.
+
+    Raises `CreatedMeanwhileError` if another launch created a run in it meanwhile.
+    """
     make_folder(folder)
     with lock_run_directory(folder) as held:
         if any(folder.iterdir()):
@@ -220,7 +223,7 @@ def start_since_boot_s(process: psutil.Process) -> float:
 
 
 def is_alive(manifest: Record) -> bool | None:
-    """Return whether the trainer runs on this host; None if it runs on another one."""
+    """Return whether the trainer in the manifest is running; None if it was started on another host."""
     if manifest.get("hostname") != socket.gethostname():
         return None
     try:
@@ -316,7 +319,10 @@ def _has_final_checkpoint(run: ResolvedRun, folder: Path) -> bool:
 
 
 def take_over(folder: Path, environment: Mapping[str, str] = os.environ) -> str:
-    """Record this launch as the only one that may change the run directory, and return its token."""
+    """Record this launch as the only one that may change the run directory, and return its token.
+
+    Raises ProjectError if a later attempt of this Slurm job has begun.
+    """
     require_newest(folder, environment)
     token = uuid.uuid4().hex
     job = {"job": environment.get("SLURM_JOB_ID", ""), "restarts": _slurm_restart_count(environment)}

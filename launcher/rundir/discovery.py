@@ -45,7 +45,7 @@ def find_runs(root: Path) -> list[DiscoveredRun]:
     """
     if not root.is_dir():
         message = "not a folder" if root.exists() else "no such folder"
-        raise ProjectError("no-runs", message, "pass the folder that holds the runs", str(root), EXIT_USAGE)
+        raise ProjectError("no-runs", message, "pass a folder that contains the runs", str(root), EXIT_USAGE)
     seen: set[tuple[int, int]] = set()
     return list(_search_folder(root, seen, DEEPEST))
 
@@ -62,7 +62,7 @@ def _search_folder(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Ite
     seen.add((status.st_dev, status.st_ino))
     if len(seen) > MAX_FOLDERS:
         message = f"more than {MAX_FOLDERS:,} folders to search (stopped at {folder})"
-        raise ProjectError("no-runs", message, "pass the folder that holds the runs", exit_code=EXIT_USAGE)
+        raise ProjectError("no-runs", message, "pass a folder that contains the runs", exit_code=EXIT_USAGE)
     if any(entry.name in TRACES for entry in entries):
         yield DiscoveredRun(folder, why_unreadable_run(folder))
     elif deeper and not (folder.is_symlink() and deeper < DEEPEST):

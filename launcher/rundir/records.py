@@ -66,12 +66,12 @@ OUTCOME_VALUES: Checks = {
 
 
 def drop_invalid_values(record: Record, checks: Checks) -> Record:
-    """Drop values of a wrong type: files may be edited by hand, or written by another version."""
+    """Return the record without values that fail their check; keys without a check are kept."""
     return {name: value for name, value in record.items() if name not in checks or checks[name](value)}
 
 
 def drop_invalid_metrics(record: Record) -> Record:
-    """Drop values that cannot be metrics: anything but numbers, which may be NaN or infinite."""
+    """Return the numbers of a record, which may be NaN or infinite; `step` must be a count."""
     return {
         name: value for name, value in record.items() if (is_count if name == "step" else _is_loss)(value)
     }

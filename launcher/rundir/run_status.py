@@ -171,7 +171,10 @@ def evaluation_metrics(line: Record) -> dict[str, float]:
 
 
 def compute_heartbeat_age_s(beat: Record, now: datetime) -> float | None:
-    """Return the age of a heartbeat: by time since boot, or by time of day for another boot or host."""
+    """Return the age of a heartbeat in seconds; None if it has no valid time.
+
+    Compares times since boot, or times of day for a heartbeat of another boot or host.
+    """
     boot_s = beat.get("boot_s")
     if isinstance(boot_s, int | float) and beat.get("boot_id") == boot_id():
         return max(0.0, seconds_since_boot() - boot_s)
@@ -195,7 +198,7 @@ def selecting_metric(config: Record) -> tuple[Metric, bool] | None:
 
 
 def best_text(best: BestEvaluation | None) -> str:
-    """Format the best value with its step, and with the metric if it is not the loss."""
+    """Format the best value with its step, and with the metric if it is not the loss; `-` for None."""
     if best is None:
         return UNKNOWN
     label = "" if best.metric == EVAL_LOSS else f"{metric_label(best.metric)} "

@@ -79,7 +79,7 @@ class RankState:
     beat: Record = field(default_factory=dict)
 
     def update(self, beat: Record, now_s: float) -> None:
-        """Record a heartbeat if it is newer than the previous one."""
+        """Record a newer heartbeat, and the time `now_s` of progress if it reports any."""
         if _progress_marker(beat) != _progress_marker(self.beat):
             self.progressed_at_s = now_s
         self.beat, self.beaten_at_s = beat, now_s

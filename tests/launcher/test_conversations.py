@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from launcher.commands.data import prepared_text
-from launcher.report.text_view import HEAD, conversation_text
+from launcher.report.text_view import HEADING, conversation_text
 from profiles.registry import resolve_run
 from tests.launcher.model_folders import write_model
 
@@ -161,7 +161,7 @@ def test_supervised_text_is_marked_and_escaped():
     shown = conversation_text(
         [("user\nHi \x1b[31m", False), ("He\tllo\nthere\u200d<end>", True), ("\n", False)]
     )
-    assert shown.splitlines() == [HEAD, "  user", "  Hi \ufffd[31m[[He\tllo", "  there\u200d<end>]]"]
+    assert shown.splitlines() == [HEADING, "  user", "  Hi \ufffd[31m[[He\tllo", "  there\u200d<end>]]"]
 
 
 def test_the_report_of_prepared_text_names_what_was_lost():
@@ -179,4 +179,4 @@ def test_the_report_of_prepared_text_names_what_was_lost():
     assert "1 turn without content: not supervised" in shown
     assert "3 first messages of the assistant, for which the template has no prompt: not" in shown
     assert "no-stop: 1 conversation, first 7: a turn ends with '.'" in shown
-    assert shown.endswith(f"{HEAD}\n  [[Hi]]")
+    assert shown.endswith(f"{HEADING}\n  [[Hi]]")

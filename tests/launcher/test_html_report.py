@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from launcher.htmlreport import reader
 from launcher.htmlreport.overview import heading_html, launches_html, results_html
-from launcher.htmlreport.page import write_page
+from launcher.htmlreport.page import render_page
 from launcher.htmlreport.reader import ONE_RANK, Decimator, read_history
 from launcher.htmlreport.run_record import read_run
 from launcher.rundir.directory import start_since_boot_s
@@ -299,7 +299,7 @@ def test_the_folder_of_a_sweep_is_compared(command, run_dir):
 @pytest.mark.parametrize("name", ["constructor", "__proto__", "memory/gpu_rankX", "data/share/", ""])
 def test_a_metric_may_have_any_name(run_dir, name):
     write_rows(run_dir, [{"step": step, name: step} for step in range(5)])
-    page = Page(write_page([read_run(run_dir)]))
+    page = Page(render_page([read_run(run_dir)]))
     assert page.data["runs"][0]["series"][name]["values"] == [0, 1, 2, 3, 4]
 
 
@@ -309,14 +309,14 @@ def hostile(value: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("value", [BREAKOUT, CONTROLS, "<!--<script>", "${title}", "a" * 10_000])
 def test_text_from_a_run_stays_text(run_dir, value):
-    expected = Page(write_page([read_run(run_dir)]))
+    expected = Page(render_page([read_run(run_dir)]))
     write_rows(run_dir, hostile(value))
     for name in ("resolved", "provenance", "manifest", "preflight", "facts", "outcome"):
         write(run_dir, **{name: poisoned(json.loads((run_dir / f"{name}.json").read_text()), value)})
     folder = run_dir.rename(
         run_dir.with_name(value.replace("/", "").replace("\0", "")[:60].encode(errors="replace").decode())
     )
-    text = write_page([read_run(folder), read_run(folder)])
+    text = render_page([read_run(folder), read_run(folder)])
     page = Page(text)
     assert {"script": page.elements.count("script"), "img": page.elements.count("img")} == {
         "script": 2,
@@ -360,7 +360,7 @@ def test_values_that_are_not_numbers_leave_gaps(run_dir):
     (run_dir / "metrics.jsonl").write_text("\n".join(lines), encoding="utf-8")
     history = read_history(run_dir, ONE_RANK)
     assert history.series["train/loss"].points == [(3, 2.5)]
-    page = Page(write_page([read_run(run_dir)]))
+    page = Page(render_page([read_run(run_dir)]))
     assert "damaged lines not shown" in page.text
     assert page.data["runs"][0]["series"]["train/loss"] == {"steps": [3], "values": [2.5]}
 
@@ -471,7 +471,7 @@ EXTREMES = st.one_of(st.floats(), st.integers(-(2**64), 2**64), st.sampled_from(
 def test_any_number_has_a_page(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("run")
     write_rows(folder, [{"step": step, **values} for step, values in enumerate(rows)])
-    (run,) = Page(write_page([read_run(folder)])).data["runs"]  # json.dumps refuses NaN and infinities
+    (run,) = Page(render_page([read_run(folder)])).data["runs"]  # json.dumps refuses NaN and infinities
     for line in run["series"].values():
         assert sorted(line["steps"]) == line["steps"]
         assert len(line["steps"]) == len(line["values"])
@@ -511,7 +511,7 @@ def test_every_axis_can_be_read(run_dir, tmp_path):
         for step, value in enumerate(values):
             rows.setdefault(step, {"step": step})[f"own/{name}"] = value
     write_rows(run_dir, list(rows.values()))
-    shown, reported = browser_shows(write_page([read_run(run_dir)]), tmp_path, 390)
+    shown, reported = browser_shows(render_page([read_run(run_dir)]), tmp_path, 390)
     assert "CONSOLE" not in reported
     charts = re.findall(r'<svg width.*?aria-label="(?:own/)?(\w*)[;"].*?</svg>', shown, re.DOTALL)
     assert set(CURVES) - {"one", "equal", "zero"} <= set(charts)  # those do not change
@@ -533,7 +533,7 @@ def test_every_axis_can_be_read(run_dir, tmp_path):
 @pytest.mark.child
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
 def test_a_browser_draws_ten_runs_in_each_chart(run_dir, tmp_path):
-    shown, reported = browser_shows(write_page([read_run(run_dir)] * 10), tmp_path, 1280)
+    shown, reported = browser_shows(render_page([read_run(run_dir)] * 10), tmp_path, 1280)
     (loss,) = re.findall(r'<svg [^>]*aria-label="Loss: evaluation;.*?</svg>', shown, re.DOTALL)
     styles = re.findall(r'<polyline class="line (c\d d\d)"', loss)
     assert len(set(styles)) == 10
@@ -547,7 +547,7 @@ def test_a_browser_draws_ten_runs_in_each_chart(run_dir, tmp_path):
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_browser_draws_the_charts(run_dir, tmp_path, width):
     write_rows(run_dir, [{**row(step), BREAKOUT: step, "constructor": step} for step in range(2000)])
-    shown, reported = browser_shows(write_page([read_run(run_dir), read_run(run_dir)]), tmp_path, width)
+    shown, reported = browser_shows(render_page([read_run(run_dir), read_run(run_dir)]), tmp_path, width)
     page = Page(shown)
     assert page.elements.count("polyline") >= 2 * 6
     assert page.elements.count("img") == 0

@@ -138,7 +138,7 @@ def test_a_production_run_is_checked_in_full_where_nobody_says(command, machine)
 
 def test_a_development_run_without_a_gpu_is_told_the_other_profile(command, machine):
     machine(None)
-    hint = "\n  = hint: set profile to cpu to train on the processor\n"
+    hint = "\n  = hint: set profile to cpu to train on the CPU\n"
     development = command("preflight", "-p", "gpu", "--set", "dataset.name=builtin:python-docs")
     assert (development.code, hint in development.out) == (3, True)
     assert "profile to cpu" not in command("preflight", "-p", "a100-prod").out

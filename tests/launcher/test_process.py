@@ -142,7 +142,7 @@ def test_an_error_of_the_child_is_told_once(tmp_path):
     ("step", "best", "expected"),
     [
         (10, "", " (no checkpoint of that step)"),
-        (10, "20", " (no checkpoint of that step; checkpoints/best is step 20)"),
+        (10, "20", " (no checkpoint of that step; checkpoints/best links to step 20)"),
         (20, "", ": {0}/20"),
     ],
 )

@@ -55,8 +55,8 @@ def test_range_or_choices_of_a_key(argument, expected):
         (["optimizer.lr=1e-3"], "neither a range nor a list of values"),
         (["optimizer.lr=exp(1,2)"], "neither a range nor a list of values"),
         (["optimizer.lr=log(0,1)"], "must start above 0"),
-        (["optimizer.lr=log(1,0.1)"], "empty range"),
-        (["optimizer.lr=uniform(nan,1)"], "empty range"),
+        (["optimizer.lr=log(1,0.1)"], "lower to a higher finite number"),
+        (["optimizer.lr=uniform(nan,1)"], "lower to a higher finite number"),
         (["optimizer.lr=log(a,b)"], "not a range of numbers"),
         (["scheduler.warmup_steps=int(1.5,3)"], "not a range of numbers"),
         ([RATE, RATE], "swept twice"),
@@ -165,7 +165,7 @@ def test_a_line_that_a_crash_cut_short_is_removed(tmp_path):
 
 def test_another_search_in_the_same_folder_is_refused(tmp_path):
     open_study(tmp_path / FILE)
-    with pytest.raises(ProjectError, match="started with other --search or --metric options"):
+    with pytest.raises(ProjectError, match="a search with different --search or --metric options"):
         open_study(tmp_path / FILE, "eval/accuracy")
 
 

@@ -102,7 +102,7 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     "no text": (
         {"sources": [{"url": URL, "path": "far.txt", "sha256": "0" * 64}]}, 1, f"download {URL} to /",
     ),
-    "one seed": ({"seeds": [3]}, 2, "at least two different seeds"),
+    "one seed": ({"seeds": [3]}, 2, "at least two seeds, all different"),
     "a fixed seed": ({"fixed": {**FIXED, "seed": 7}}, 2, "remove seed from fixed"),
     "two recipes": ({"profile": "cpu-demo"}, 2, "both set"),
     "no recipe": ({"run": None}, 2, "both missing"),

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from launcher.commands.status import BETWEEN, read_status, status_line
 from launcher.run import live_view
-from launcher.run.live_view import PlainView, SteadyView, make_view
+from launcher.run.live_view import FaultTolerantView, PlainView, make_view
 from launcher.rundir.live_state import LiveReader, metrics_text, phase_text
 from launcher.rundir.records import MetricsTail, read_outcome
 from launcher.terminal import console
@@ -207,7 +207,7 @@ def test_a_view_that_fails_does_not_end_the_run(capsys, tmp_path):
         raise OSError(28, "No space left on device")
 
     append(tmp_path / "heartbeat_rank0.jsonl", BEAT)
-    view = SteadyView(PlainView(LiveReader(tmp_path, -1), refuse))
+    view = FaultTolerantView(PlainView(LiveReader(tmp_path, -1), refuse))
     append(tmp_path / "metrics.jsonl", ROW)
     for _ in range(3):
         view.refresh()

@@ -92,7 +92,7 @@ POINT = '--point "$SLURM_ARRAY_TASK_ID"'
 
 
 def render(request: BatchRequest) -> str:
-    """Return the batch script."""
+    """Return the batch script, which queues itself again after a preemption."""
     line = f"{request.line} {POINT}" if request.is_sweep else request.line
     return "\n".join(
         [
