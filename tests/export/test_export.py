@@ -219,7 +219,7 @@ def test_heads_of_spans_and_choices_are_exported_for_transformers(make_model, sa
 )
 def test_a_fault_of_the_writer_is_found(checkpoint, monkeypatch, name, module, function, fault):
     monkeypatch.setattr(module, function, fault)
-    with pytest.raises(ProjectError, match="differs from the model") as caught:
+    with pytest.raises(ProjectError, match="differ from the model's") as caught:
         run(checkpoint, name)
     assert caught.value.code == "EXP006"
     assert list((checkpoint.parent / "out").iterdir()) == []

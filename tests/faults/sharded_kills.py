@@ -133,14 +133,14 @@ def die_within(delay_s: float) -> None:
 def die_at_a_join(number: int, delay_s: float) -> None:
     """Kill this process a short time after the rows of all ranks are in the folder of a save."""
     small_files()
-    joined, calls = content.joined_parts, iter(range(number, -(10**6), -1))
+    joined, calls = content.open_joined_parts, iter(range(number, -(10**6), -1))
 
     def join(*arguments: Any) -> Any:
         if next(calls) == 1:
             die_within(delay_s)
         return joined(*arguments)
 
-    content.joined_parts = join
+    content.open_joined_parts = join
 
 
 if __name__ == "__main__":

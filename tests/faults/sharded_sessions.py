@@ -103,7 +103,7 @@ def killed_while_joining(folder: Path, corpus: dict[str, str]) -> dict[str, Any]
 
 def kill_at_the_join() -> None:
     """Kill this process where the rows of all ranks are in the folder, and the weights are not."""
-    content.joined_parts = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    content.open_joined_parts = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
 
 def spoil_a_weight() -> None:

@@ -95,8 +95,8 @@ def test_a_branch_that_moved_is_said_and_the_commit_kept(hub, command, launch):
     )
     moved = push_again(hub)
     again = launch(*train, fake="finish").passed()
-    note = f"{NAME}@main is {moved[:12]} by now; tiny-bert-notes.yaml keeps to {pinned[:12]} (model.revision)"
-    assert f"note: {note}" in again.err
+    moves = f"{NAME}@main has moved to {moved[:12]}"
+    assert f"note: {moves}; tiny-bert-notes.yaml still uses {pinned[:12]} (model.revision)" in again.err
     assert resolve_run(None, ["tiny-bert-notes.yaml"]).config.model.revision == pinned
     assert hub.reads("config.json") == 1
 

@@ -101,7 +101,7 @@ def test_embeddings_that_are_trained_get_a_lower_rate(command):
     ("declared", "line"),
     [
         ({}, "pooling: avg # the weights declare none"),
-        ({"pooling": "cls"}, "pooling: cls # as config.json of the weights"),
+        ({"pooling": "cls"}, "pooling: cls # from config.json of the weights"),
     ],
 )
 def test_the_pooling_that_weights_do_not_declare_is_in_the_file(declared, line, command):

@@ -232,12 +232,12 @@ def test_a_child_that_hangs_is_killed_with_all_it_started(tmp_path):
 INTERRUPTED = """
 import sys, threading, time
 from pathlib import Path
-from launcher.probes.child import output_of
+from launcher.probes.child import run_for_text
 from launcher.process import process_tree
 
 process_tree.STARTING_S = 60.0
 command = ("sh", "-c", "echo $$ > $0; exec sleep 60", sys.argv[1])
-threading.Thread(target=output_of, args=(command, 60), daemon=True).start()
+threading.Thread(target=run_for_text, args=(command, 60), daemon=True).start()
 while not (Path(sys.argv[1]).exists() and Path(sys.argv[1]).read_text()):
     time.sleep(0.01)
 raise KeyboardInterrupt

@@ -187,10 +187,10 @@ from neobert.probes.hardware import load
 
 class NoLoad:
     uuid = "GPU-1"
-    def push(self): pass
+    def enqueue(self): pass
     def wait(self): pass
 
-print(json.dumps(load.watch(pynvml, [NoLoad()], duration_s=1.0)))
+print(json.dumps(load.watch_under_load(pynvml, [NoLoad()], duration_s=1.0)))
 """
 
 

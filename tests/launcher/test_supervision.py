@@ -114,8 +114,8 @@ def test_steps_that_are_repeated_in_silence_are_announced(launched, saved, repea
     """A save that was killed before its end has not moved `latest`."""
     launched(
         f"checkpoint = run / 'checkpoints' / '{saved}'\ncheckpoint.mkdir(parents=True, exist_ok=True)\n"
-        "from neobert.runfiles.checkpoint.manifest import seal\n"
-        f"seal(checkpoint, {saved}, 'digest', 'now')\n"
+        "from neobert.runfiles.checkpoint.manifest import seal_checkpoint\n"
+        f"seal_checkpoint(checkpoint, {saved}, 'digest', 'now')\n"
         "if number == 0:\n    beat(1194)\n    os.kill(os.getpid(), signal.SIGKILL)\nend('finished', 0, 1200)"
     )
     lines = capsys.readouterr().err.splitlines()

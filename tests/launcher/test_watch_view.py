@@ -304,7 +304,7 @@ def test_it_ends_cleanly_and_leaves_the_terminal_as_it_was(how, run_dir, shell):
 def test_a_run_that_a_launch_is_still_checking_is_waited_for(run_dir, tmp_path, shell):
     later = tmp_path / "later"
     watching = shell("watch", later)
-    watching.wait_for("does not exist yet")
+    watching.wait_for("a launch creates it")
     run_dir.rename(later)
     watching.wait_for("Ctrl-C quits; the run continues")
     watching.child.send_signal(signal.SIGINT)

@@ -10,9 +10,9 @@ from neobert.runfiles.run_dir import stacks_path
 
 PROGRAM = """
 import re, sys, pathlib
-from neobert.runfiles.run_dir import dump_on_request
+from neobert.runfiles.run_dir import dump_stacks_on_signal
 path = pathlib.Path(sys.argv[1])
-dump_on_request(path)
+dump_stacks_on_signal(path)
 def backtrack():
     (path.parent / "ready").touch()
     re.match(r"(a+)+$", "a" * 60 + "b")
