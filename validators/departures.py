@@ -37,7 +37,7 @@ WITHOUT_COST = (
 
 
 def keys_differing_from_profile(run: ResolvedRun) -> tuple[str, ...]:
-    """Describe each speed-relevant key whose value differs from the profile's measured run."""
+    """Return `KEY VALUE, not VALUE` for each speed-relevant key that differs from the profile's run."""
     return tuple(_iterate_differing_keys(run))
 
 

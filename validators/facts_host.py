@@ -123,7 +123,7 @@ class ResumeFacts:
             `structural_differences` then compares model and optimizer.
         stable_steps: first and last step of the plateau of the checkpoint's schedule; None if not known.
         tokenizer_digest: digest of the tokenizer that the checkpoint was trained with; empty if not known.
-            `data_fingerprint`: that of its text.
+            `data_fingerprint`: digest of its text.
         tokenizer_differences: keys, with both values, by which a continued run would train another tokenizer;
             empty if it names one.
         numeric_differences: keys, with both values, that change losses or updates; keys of the schedule are
@@ -218,7 +218,7 @@ class DataFacts:
     `cache_reason` is why prepared data cannot be cached, and `source_reason` why the text of
     trainer.eval_source_path cannot be read. `unjoined_parts` are the parts of prepared data in the cache
     folder, complete or not, if they are not joined, `missing_parts` those of them that are not complete, and
-    `part_faults` what keeps them from being one text.
+    `part_faults` why they do not belong together.
     """
 
     source: str

@@ -189,8 +189,8 @@ class PreparedFacts:
         weights_tokens: tokens in the tokenizer.json of the initial weights; 0 if there is none.
             `renumbered_tokens` of them have another id or none in the run's tokenizer.
         corpora: corpora of a mixture; empty for a single text.
-        pairs: `per_step`: pairs of a step of all ranks, and `false_share`: share of the other pairs of its
-            step that have the query or the document of a pair; `eval_shared`: share of the evaluation pairs
+        pairs: `per_step`: pairs of a step of all ranks, and `false_share`: share of the in-batch negatives
+            of a pair that have its query or its document; `eval_shared`: share of the evaluation pairs
             with a text of the training pairs, and `source_shared`: of the training pairs with a text of
             another source, where they were counted; empty for other tasks.
         conversations: turns and tokens of the training text by what became of them (`Counts`); empty for

@@ -31,20 +31,20 @@ def has_labels_or_scores(spec: TaskSpec) -> bool:
 
 
 def may_train_adapter(spec: TaskSpec) -> bool:
-    """Return whether the task may train an adapter."""
+    """Return whether the task reads the section `adapter`."""
     return "adapter" not in spec.unread_sections
 
 
 def trains_on_conversations(spec: TaskSpec) -> bool:
-    """Return whether the task trains on the supervised turns of conversations."""
+    """Return whether the prepared data of the task stores its targets: supervised turns of conversations."""
     return spec.stores_targets
 
 
 def labels_whole_texts(spec: TaskSpec) -> bool:
-    """Return whether a label belongs to a whole text."""
+    """Return whether the data has one label per text."""
     return spec.labels_texts
 
 
 def labels_words(spec: TaskSpec) -> bool:
-    """Return whether a label belongs to a word."""
+    """Return whether the data has one label per word."""
     return spec.labels is not None and not spec.labels_texts

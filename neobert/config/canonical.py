@@ -15,7 +15,7 @@ PLAIN = (str, int, float)
 
 
 def to_dict(config: RunConfig) -> dict[str, Any]:
-    """Convert to plain values with sorted keys: lists for tuples, ISO 8601 for dates."""
+    """Convert a configuration to plain values with sorted keys: lists for tuples, ISO 8601 for dates."""
     result: dict[str, Any] = to_plain(config)
     return result
 

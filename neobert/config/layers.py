@@ -96,10 +96,9 @@ def resolve_file_relative_paths(root: Node) -> Node:
 
 
 def with_tokenizer_of_weights(root: Node) -> Node:
-    """Use the initial weights' tokenizer, in a folder or on the Hub, if no layer names a tokenizer.
+    """Name the initial weights' tokenizer, in their folder or on the Hub, if no layer sets a tokenizer.
 
-    Their embeddings belong to the tokens of the tokenizer that is next to them. A resolved config names its
-    tokenizer, so only weights that a file or an argument names count.
+    Only for weights that a file or an argument names: a resolved config already names its tokenizer.
     """
     weights = find(root, WEIGHTS)
     if weights is None or weights.origin.kind not in GIVEN or not isinstance(weights.value, str):

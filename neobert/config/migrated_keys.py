@@ -160,7 +160,7 @@ def _translate_tokenizer(value: Any) -> Translation | None:
 
 
 def _translate_texts(value: Any) -> Translation | None:
-    """Translate a name on the Hub, or a file or folder that is written as one."""
+    """Translate a file or folder to dataset.path, a Hub name to dataset.name; None for a non-string."""
     if not isinstance(value, str):
         return None
     is_file = value.startswith(PATH_STARTS) or text_format(FilePath(value)) is not None

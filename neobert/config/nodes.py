@@ -24,7 +24,7 @@ MAX_DEPTH = 48
 class Origin(NamedTuple):
     """File position of a value. Lines and columns count from 1; 0: unknown.
 
-    A value of kind `run` is one that a run began with (`profiles.begun`); the file is its recorded config.
+    Kind `run` is a value recorded at the start of the run (`profiles.begun`), in its recorded config.
     For an override the file is `<command line>` and the line is the position of the argument.
     """
 
@@ -39,7 +39,7 @@ DEFAULT = Origin("default")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """Value with its position in the file, and the position of its key (of the value, without a key)."""
+    """Value with its position in the file, and the position of its key (its own if it has no key)."""
 
     value: Scalar | tuple[Node, ...] | dict[str, Node]
     origin: Origin

@@ -29,7 +29,7 @@ LEGACY_DEFAULTS: Mapping[str, Any] = {
 
 
 def without_removed(config: Mapping[str, Any], *, keep_set: bool) -> dict[str, Any]:
-    """Return a stored canonical config without removed keys; `keep_set` keeps those that had an effect."""
+    """Return a canonical config without removed keys; `keep_set` keeps those with a hint and a value."""
 
     def is_kept(key: str, value: Any) -> bool:
         return key not in REMOVED or (keep_set and key in WAYS_OUT and value is not None)

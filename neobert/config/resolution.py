@@ -130,7 +130,7 @@ def resolve_accepted_values(
 ) -> Resolution | None:
     """Resolve files of another trainer, dropping values that the schema rejects.
 
-    None if no key is translated, or if errors remain after `MAX_ATTEMPTS` attempts.
+    Returns None if no key is translated, or if errors remain after `MAX_ATTEMPTS` attempts.
     """
     from neobert.config.migrated_files import to_own_schema, without_paths
 

@@ -77,7 +77,7 @@ class Assumptions:
         epoch: size of an epoch of the run's data; None if unknown.
         start: step that the run starts from, according to the names of checkpoint folders. The plan covers
             the whole run; `neobert.plan.remaining` covers the rest of it.
-        hub_weights: initial weights that are a name on the Hub, not a folder here; otherwise empty.
+        hub_weights: Hub name of initial weights that are not on this machine; otherwise empty.
     """
 
     device_name: str

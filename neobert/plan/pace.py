@@ -195,7 +195,7 @@ def plan_evaluations(
 ) -> Derived[float]:
     """Derive the seconds of all evaluations of the run; 0 if the size of an evaluation is unknown.
 
-    `held_out`: tokens of the text that are held out for them; None if unknown.
+    `held_out`: tokens of the text that are held out for evaluation; None if unknown.
     """
     tokens = evaluation_tokens(config, batch["max_length"].value, batch["fill"].value, held_out)
     if tokens is None:

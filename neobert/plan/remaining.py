@@ -42,7 +42,7 @@ def remaining_from(config: RunConfig, plan: Plan, first_step: int) -> Remaining:
 
 
 def find_start(config: RunConfig) -> Start:
-    """Return where the run would start, from the names of checkpoint folders; no checkpoint is read."""
+    """Return the run's first step, from the names of checkpoint folders; no checkpoint is read."""
     trainer = config.trainer
     try:
         root = Path(trainer.output_dir).expanduser() / CHECKPOINTS

@@ -46,8 +46,8 @@ def gathers_copies(recipe: Recipe, shape: ModelShape) -> bool:
 def state_bytes(config: RunConfig, shape: ModelShape, kernels: str, *, reshards: bool) -> StateBytes:
     """Return the bytes of weights and gradients on one rank, in a step.
 
-    Blocks that are gathered in the type of the computation need no converted copies; copies of others are
-    kept for the backward pass, also if the gathered weights are freed.
+    Blocks that are gathered in the compute dtype need no converted copies. Copies of other blocks are kept
+    for the backward pass, even if the gathered weights are freed.
     """
     recipe, share = run_recipe(config), kept_share(config)
     counts, trained = shape.parameters, shape.trained.total

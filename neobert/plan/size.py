@@ -34,7 +34,7 @@ def plan_size(shape: ModelShape, assumptions: Assumptions) -> Values:
         "num_linear_parameters": Derived(counts.linear, "the blocks' matrices"),
         "embedding_multiplier": Derived(
             shape.embedding_multiplier,
-            "model.embedding_multiplier; null: of the weights, else sqrt(width)",
+            "model.embedding_multiplier; null: from the weights, else sqrt(width)",
         ),
         "min_hidden_size": Derived(
             ridge_width(assumptions),

@@ -123,7 +123,7 @@ def _require_vocabulary(file: Path, content: dict[str, Any]) -> None:
 
 
 def numbered_tokens(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the tokens of the content of a tokenizer.json, or of a vocab.json, with their ids."""
+    """Return the id of each token in the parsed content of a tokenizer.json or vocab.json."""
     model = content.get("model")
     if not isinstance(model, dict):
         return content
@@ -156,7 +156,7 @@ def _token_texts(tokens: Iterable[object]) -> Iterator[str]:
 
 
 def token_text(token: object) -> str | None:
-    """Return the text of a token, which a file has alone or with its options; None without a text."""
+    """Return the text of a token, a string or an object with `content`; None for anything else."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None
 

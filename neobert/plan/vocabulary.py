@@ -38,7 +38,7 @@ class TokenizerSize(NamedTuple):
     """Number of tokens of a tokenizer, before rounding; `source` explains how it was determined.
 
     `num_inert` of them do not occur in text: the trainer added them to a vocabulary that it rounded up.
-    `fault`: why the tokenizer's files cannot be those of a tokenizer, with the file; empty if they can.
+    `fault`: why a tokenizer file is malformed, with its path; empty if none is.
     """
 
     num_tokens: int

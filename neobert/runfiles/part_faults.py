@@ -29,7 +29,7 @@ class PreparedParts(NamedTuple):
     Attributes:
         manifests: manifests of the complete parts.
         missing: folders of the parts that are absent or not complete.
-        faults: reasons why the complete parts are not one text, at most `MAX_FAULTS`.
+        faults: reasons why the complete parts do not belong together, at most `MAX_FAULTS`.
     """
 
     manifests: Mapping[PartNumber, Manifest]
@@ -76,7 +76,7 @@ def missing_parts(parts: Collection[PartNumber], complete: Collection[PartNumber
 
 
 def part_disagreements(manifests: Mapping[PartNumber, Manifest], *, is_whole: bool) -> Iterator[str]:
-    """Yield the reasons why parts are not one text; `is_whole`: each block must be in exactly one part."""
+    """Yield the reasons why parts disagree; `is_whole`: each block must be in exactly one part."""
     first = min(manifests)
     reference = _shared_properties(manifests[first])
     for part, manifest in sorted(manifests.items()):

@@ -149,7 +149,7 @@ def test_a_function_that_may_take_these_arguments_is_left_to_the_test_before_the
             "plugins: {metrics: [many.py:two]}\ntask: classification\ndataset: {long_documents: truncate}\n"
             "trainer: {metric_for_best_model: eval/cost}",
             "PLG004",
-            "eval/cost is a metric of a plug-in, without a direction",
+            "eval/cost is a metric of a plug-in and has no default direction",
         ),
         ("trainer: {metric_for_best_model: eval/cost}", "TSK002", "metric_for_best_model is eval/cost"),
     ],

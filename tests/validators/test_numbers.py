@@ -66,7 +66,7 @@ DOUBTS = [
     ("NUM001", {f"{PROBES}.isolation.unstable": 1e-6, f"{PROBES}.isolation.leaked_tokens": 9}, "from noise"),
     ("NUM001", {f"{FIRST}.mutants": []}, "no fault was planted for isolation"),
     ("NUM002", {f"{PROBES}.rotation": None}, "rotation was not measured"),
-    ("NUM002", {f"{FIRST}.error": "OutOfMemoryError: of memory"}, "the probes stopped: OutOfMemoryError"),
+    ("NUM002", {f"{FIRST}.error": "OutOfMemoryError: of memory"}, "stopped: OutOfMemoryError"),
     ("NUM003", {"facts.numerics.paths": []}, "no path was probed"),
     ("NUM004", {"facts.numerics": None}, "numerics"),
     ("GPU005", {"facts.devices.0.name": "Some Card"}, "data-sheet values"),

@@ -253,7 +253,8 @@ def worst_kept_as_best(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     known = known_metrics().get(metric or "")
     if known is None or requested is None or requested == known.is_higher_better:
         return
-    message = f"{path} is {str(requested).lower()}, but {'less' if requested else 'more'} {metric} is better"
+    better = "a lower" if requested else "a higher"
+    message = f"{path} is {str(requested).lower()}, but {better} {metric} is better"
     yield Violation(path, message, f"remove {path}: the default follows from the metric")
 
 

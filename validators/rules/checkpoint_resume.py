@@ -308,9 +308,11 @@ def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) ->
         first, last = resume.stable_steps
         if first < last:
             message = f"{resume.target} is outside the plateau of its run (steps {first:,} to {last:,})"
-            hint = f"set {CONTINUE} to a checkpoint of these steps (see trainer.save_keep_every)"
+            hint = f"set {CONTINUE} to a checkpoint of the plateau (see trainer.save_keep_every)"
         else:
-            message = f"{resume.target}: its run has no plateau, the learning rate decays from step {last:,}"
+            message = (
+                f"the run of {resume.target} has no plateau: the learning rate decays from step {last:,}"
+            )
             hint = f"remove {CONTINUE}, and {hint_to_start_from(resume.target)}"
         yield Violation(CONTINUE, message, hint)
     if run.config.trainer.max_epochs is not None:

@@ -108,7 +108,7 @@ def everything_supervised(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     for message in fault_messages(prepared, Fault.OUTSIDE):
         yield Violation(TEMPLATE, message, f"set sft.supervise to prefix, or {OTHER_TEMPLATE}")
     for message in fault_messages(prepared, Fault.NO_PROMPT):
-        yield Violation(TEMPLATE, message, f"{OTHER_TEMPLATE}, which writes a generation prompt")
+        yield Violation(TEMPLATE, message, f"set {TEMPLATE} to a template that writes a generation prompt")
 
 
 @data_rule("SFT003", "content-lost", severity=Severity.FAIL, tasks=trains_on_conversations)
@@ -138,7 +138,7 @@ def content_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     for message in fault_messages(require_prepared(facts), Fault.LOST, Fault.TOOLS):
-        hint = f"{OTHER_TEMPLATE}, which writes the missing part, or remove that part from the rows"
+        hint = f"set {TEMPLATE} to a template that writes this part, or remove the part from the rows"
         yield Violation(TEMPLATE, message, hint)
 
 
@@ -164,7 +164,9 @@ def stop_not_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     for message in fault_messages(require_prepared(facts), Fault.NO_STOP):
-        yield Violation(TEMPLATE, message, f"{OTHER_TEMPLATE}, which ends each turn with a special token")
+        yield Violation(
+            TEMPLATE, message, f"set {TEMPLATE} to a template that ends each turn with a special token"
+        )
 
 
 @data_rule("SFT005", "turn-rewritten", severity=Severity.FAIL, tasks=trains_on_conversations)
@@ -217,7 +219,9 @@ def repr_rendered(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     for message in fault_messages(require_prepared(facts), Fault.REPR):
-        yield Violation(TEMPLATE, message, f"{OTHER_TEMPLATE}, which writes values with the filter tojson")
+        yield Violation(
+            TEMPLATE, message, f"set {TEMPLATE} to a template that writes values with the filter tojson"
+        )
 
 
 @data_rule("SFT007", "template-reads-clock", severity=Severity.FAIL, tasks=trains_on_conversations)
@@ -337,7 +341,7 @@ def other_template_than_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> V
     ```
     """
     if require_prepared(facts).is_other_template:
-        message = "the chat template differs from that of the initial weights"
+        message = "the chat template differs from the template of the initial weights"
         is_set = run.config.tokenizer.chat_template is not None
         own = f"set {TEMPLATE} to null" if is_set else "set tokenizer.path to the folder of the weights"
         yield Violation(TEMPLATE, message, f"{own}, or waive this rule to teach another template")

@@ -21,7 +21,7 @@ from validators.rule import Violations, require_group, rule
 
 @rule(UNFINISHED, "unfinished-parts", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
 def _unfinished_parts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Parts of prepared data that are missing, not joined, or not parts of one text.
+    """Parts of prepared data that are missing, not joined, or do not belong together.
 
     ## What it does
     Looks for the folders of `data prepare --part K/N` in the folder of prepared data. Fails if a part is
@@ -54,5 +54,7 @@ def _unfinished_parts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         message = f"{folder}: {describe_missing_parts(data.missing_parts)}"
         yield Violation("dataset.cache_dir", message, missing_parts_hint(data.missing_parts, Path(folder)))
     else:
-        message = f"{folder} holds {counted(data.unjoined_parts, 'part')} of a text, not joined"
+        message = (
+            f"{folder} holds {counted(data.unjoined_parts, 'part')} of prepared data that are not joined"
+        )
         yield Violation("dataset.cache_dir", message, f"run {join_command(Path(folder))}")

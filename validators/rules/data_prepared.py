@@ -74,8 +74,8 @@ def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     inspection = require_group(facts.inspection)
     refusal = inspection.refusal
     if facts.data is None and refusal.code in _hub_error_codes(run):
-        reason = f"{refusal.code}: {refusal.message}; data: {facts.reason_missing('data')}"
-        raise CannotTellError(f"data preparation failed: {reason}")
+        reason = f"{refusal.message} ({refusal.code}), and the Hub was not checked"
+        raise CannotTellError(f"data preparation failed: {reason} ({facts.reason_missing('data')})")
     if refusal.code and refusal.code not in REPORTED_BY_THEIR_RULES:
         yield Violation("dataset", f"{refusal.code}: {refusal.message}", refusal.hint or PREPARE)
 
@@ -186,10 +186,10 @@ def overlapping_shards(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     scope = f"in {counted(prepared.sampled_microbatches, 'microbatch', 'microbatches')}"
     if prepared.repeated_samples:
         repeated = counted(prepared.repeated_samples, "sample")
-        yield Violation("dataset", f"{repeated} {scope} read more than once", REPORT)
+        yield Violation("dataset", f"{repeated} {scope} were read more than once", REPORT)
     if prepared.missing_samples:
         missing = counted(prepared.missing_samples, "sample")
-        yield Violation("dataset", f"{missing} {scope} read by no rank", REPORT)
+        yield Violation("dataset", f"{missing} {scope} were read by no rank", REPORT)
     if prepared.empty_ranks:
         ranks = ", ".join(map(str, prepared.empty_ranks))
         hint = "add text, or lower distributed.nproc_per_node"
@@ -242,7 +242,7 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("dataset.long_documents", message, _keep_text_hint(run, plan))
     for name, number in prepared.rows_without.items():
         rows = counted(prepared.documents, "training row")
-        message = f"{number:,} of {rows} left out: no {name}"
+        message = f"{number:,} of {rows} left out, because they have no {name}"
         yield Violation("dataset", message, f"complete the rows without a {name}, or remove them")
     if prepared.dropped_share > MAX_LOST:
         lengths = _describe_median_length(prepared)

@@ -64,7 +64,9 @@ def text_left_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         for each in text.left_out:
             if each.reason:
                 files = f"{each.num_files:,} x {each.kind}"
-                message = f"not read in {text.source}: {files} ({each.example}: {each.reason})"
+                message = (
+                    f"files in {text.source} are not read: {files}, such as {each.example} ({each.reason})"
+                )
                 yield Violation(_text_key(run), message, each.hint)
 
 

@@ -70,14 +70,14 @@ def _judge_probes(
     if numerics.attention:
         answers = [answer for answer in numerics.answers if answer.kind in kinds]
         judged.faults += [
-            f"{numerics.attention}: {each.message}" for each in violations_for_wrong_answers(answers)
+            f"{numerics.attention}, {each.message}" for each in violations_for_wrong_answers(answers)
         ]
         absent = {*kinds} - {answer.kind for answer in answers}
-        judged.unknowns += [f"{numerics.attention}: not tested: {kind}" for kind in sorted(absent)]
+        judged.unknowns += [f"{numerics.attention}: {kind} was not tested" for kind in sorted(absent)]
         return judged
     for path in paths:
         if path.error:
-            judged.unknowns.append(f"{path.label}: the probes stopped: {path.error}")
+            judged.unknowns.append(f"the probes of {path.label} stopped: {path.error}")
         for name in _expected_probes(path, names, has_rotation=plan.shape.positions == "rotary"):
             judged.faults += [f"{path.label}: {fault}" for fault in FAULTS[name](path, path.probes)]
             judged.faults += _undetected_faults(path, name)

@@ -104,7 +104,9 @@ def unsteady_pace(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("trainer", message, hint)
     if speed.recompiles:
         message = f"{counted(speed.recompiles, 'function')} recompiled after the warm-up"
-        yield Violation("trainer.torch_compile", message, "see the log for the reason of each recompilation")
+        yield Violation(
+            "trainer.torch_compile", message, "see the rehearsal's log for the reason for each recompilation"
+        )
 
 
 def _differences_from_baseline(speed: SpeedFacts, baseline: float | None) -> Iterator[str]:

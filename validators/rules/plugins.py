@@ -197,10 +197,12 @@ def plugin_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
             message = f"{each.key} is not called by task {config.task}"
             yield Violation(each.key, message, f"remove {each.key}, or set another task")
     if config.plugins.dataset is not None and config.dataset.streaming:
-        message = "plugins.dataset has rows with an index, but dataset.streaming is true"
+        message = "plugins.dataset returns rows that are read by index, but dataset.streaming is true"
         yield Violation("dataset.streaming", message, "set dataset.streaming to false")
     metric = config.trainer.metric_for_best_model
     is_plugged = metric is not None and metric not in known_metrics() and bool(config.plugins.metrics)
     if is_plugged and config.trainer.greater_is_better is None:
-        message = f"greater_is_better is null, and {metric} is a metric of a plug-in, without a direction"
+        message = (
+            f"greater_is_better is null, but {metric} is a metric of a plug-in and has no default direction"
+        )
         yield Violation(DIRECTION, message, f"set {DIRECTION} to true or false")

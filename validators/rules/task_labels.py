@@ -143,7 +143,7 @@ def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(
             labels.column,
             f"all {count:,} training {labels.unit}s have label {label}",
-            f"check {labels.column}, or shuffle the rows if dataset.train_split selects the first ones",
+            f"check {labels.column}; if dataset.train_split selects the first rows, shuffle the data",
         )
         return
     if not prepared.labels:

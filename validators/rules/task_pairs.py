@@ -103,7 +103,7 @@ def pairs_of_the_same_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     if share > MAX_FALSE:
         yield Violation(
             "dataset.path",
-            f"{percent(share)} of the other pairs of a step have the query or the document of a pair "
+            f"{percent(share)} of the in-batch negatives of a pair have its query or its document "
             f"(at most {percent(MAX_FALSE)})",
             "remove repeated pairs from the data, or add pairs with other documents",
         )

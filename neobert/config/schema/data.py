@@ -23,14 +23,14 @@ from neobert.schema_fields import (
 class TokenizerConfig(ConfigSection):
     """Tokenizer source. `path` takes precedence over `name`.
 
-    Without both, the tokenizer is that of `model.pretrained_checkpoint`, or else one is trained on the text.
+    Without both, the tokenizer of `model.pretrained_checkpoint` is used, or else one is trained on the text.
     """
 
     name: str | None = key(None, "Tokenizer on the Hugging Face Hub.", by_content=True)
     path: str | None = key(
         None,
-        "Local folder or tokenizer.json; null: name, else that of model.pretrained_checkpoint, else one is "
-        "trained on the text.",
+        "Local folder or tokenizer.json; null: name, else the tokenizer of model.pretrained_checkpoint, "
+        "else one is trained on the text.",
         is_path=True,
         by_content=True,
     )
@@ -148,8 +148,8 @@ class DatasetConfig(ConfigSection):
     )
     long_documents: Literal["split", "truncate", "drop", "error"] = key(
         "split",
-        "Handling of documents longer than max_seq_length; they are counted and reported. Unset, a text with "
-        "one label or vector is truncated.",
+        "Handling of documents longer than max_seq_length; they are counted and reported. If unset, a text "
+        "with a single label or vector is truncated.",
     )
     streaming: bool = key(False, "Tokenize during training instead of preparing a memory map first.")
     shuffle_buffer_size: NonNegativeInt = key(

@@ -89,8 +89,8 @@ class ModelConfig(ConfigSection):
     )
     max_position_embeddings: SequenceLength | None = key(
         None,
-        "Maximum sequence length of the model in tokens; null: dataset.max_seq_length, or that of "
-        "pretrained_checkpoint if it is longer.",
+        "Maximum sequence length of the model in tokens; null: dataset.max_seq_length, or the "
+        "maximum of pretrained_checkpoint if that is longer.",
     )
     rope: bool = key(True, "Rotary position embeddings (RoPE); false: learned absolute positions.")
     rope_theta: PositiveFloat = key(10_000.0, "Base of the RoPE frequencies.")
@@ -108,9 +108,9 @@ class ModelConfig(ConfigSection):
     )
     embedding_multiplier: PositiveFloat | None = key(
         1.0,
-        "Factor on the token embeddings before the first block, 1 in the published model; null: that of "
-        "pretrained_checkpoint, else sqrt(hidden_size), with which small tied embeddings outweigh the first "
-        "blocks' outputs.",
+        "Factor on the token embeddings before the first block, 1 in the published model; null: the factor "
+        "of pretrained_checkpoint, else sqrt(hidden_size), with which small tied embeddings outweigh the "
+        "first blocks' outputs.",
     )
     init: Literal["published", "scaled"] = key(
         "published",
@@ -140,8 +140,8 @@ class ModelConfig(ConfigSection):
         affects="machine",
     )
     pretrained_checkpoint: str | None = weights_field(
-        "Checkpoint folder to initialize the weights from, or with revision a name on the Hugging Face Hub; "
-        "optimizer and schedule are new."
+        "Checkpoint folder to initialize the weights from, or, if `revision` is set, a model repository "
+        "on the Hugging Face Hub (OWNER/NAME); null: random weights. Optimizer and schedule are not restored."
     )
     revision: str | None = weights_commit_field()
 
@@ -167,7 +167,8 @@ class HfModelConfig(ConfigSection):
     type: Literal["hf"] = key("hf", "Model family: a transformers model.")
     config: NonEmpty | None = key(
         None,
-        "A transformers config.json, or a folder that contains one; null: architecture decides.",
+        "A transformers config.json, or a folder that contains one; null: the config.json of "
+        "pretrained_checkpoint, else the defaults of architecture.",
         is_path=True,
         replaces=(*SIZES, "architecture"),
     )
@@ -181,8 +182,9 @@ class HfModelConfig(ConfigSection):
     num_attention_heads: PositiveInt | None = key(None, "Number of attention heads.")
     num_key_value_heads: PositiveInt | None = key(
         None,
-        "Number of key-value heads; must divide num_attention_heads. Null: the value in config.json or the "
-        "architecture's; with another num_attention_heads, the same number.",
+        "Number of key-value heads; must divide num_attention_heads. Null: the value in config.json, else "
+        "the architecture's default; if num_attention_heads is not the architecture's default, equal to "
+        "num_attention_heads.",
     )
     intermediate_size: PositiveInt | None = key(None, "Feed-forward width.")
     vocab_size: PositiveInt | None = key(
@@ -203,16 +205,16 @@ class HfModelConfig(ConfigSection):
     attention_dropout: Beta | None = key(
         None,
         "Dropout of attention probabilities in training; null: the value in config.json (0.1 for BERT). "
-        "Above 0, packed documents attend one at a time, in SDPA.",
+        "Above 0, attention over packed documents runs once per document, with SDPA.",
     )
     attention: Literal["sdpa", "eager"] = key(
         "sdpa",
-        "Attention implementation of transformers; eager stores the scores of all pairs.",
+        "Attention implementation of transformers; eager materializes all attention scores.",
         affects="machine",
     )
     pretrained_checkpoint: str | None = weights_field(
-        "Transformers folder (config.json and safetensors) to initialize the weights from, or with revision "
-        "a name on the Hugging Face Hub."
+        "Transformers folder (config.json and safetensors) to initialize the weights from, or, if `revision` "
+        "is set, a model repository on the Hugging Face Hub (OWNER/NAME); null: random weights."
     )
     revision: str | None = weights_commit_field()
 
@@ -249,6 +251,7 @@ class NsaModelConfig(ConfigSection):
     norm_eps: PositiveFloat = key(1e-6, "Epsilon of the normalization layers.")
     tie_word_embeddings: bool = key(True, "Share the input embedding with the output layer.")
     pretrained_checkpoint: str | None = weights_field(
-        "Checkpoint folder to initialize the weights from, or with revision a name on the Hugging Face Hub."
+        "Checkpoint folder to initialize the weights from, or, if `revision` is set, a model repository "
+        "on the Hugging Face Hub (OWNER/NAME); null: random weights."
     )
     revision: str | None = weights_commit_field()

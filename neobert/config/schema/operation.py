@@ -26,7 +26,7 @@ class DistributedConfig(ConfigSection):
     """Number of processes, and how they share the model."""
 
     nproc_per_node: PositiveInt = key(1, "Processes per node, one per device.")
-    nnodes: PositiveInt = key(1, "Nodes.")
+    nnodes: PositiveInt = key(1, "Number of nodes.")
     mode: Literal["replicated", "fsdp2"] = key(
         "replicated",
         "Several processes: replicated keeps the whole model on each and averages gradients; fsdp2 shards "
@@ -34,8 +34,8 @@ class DistributedConfig(ConfigSection):
     )
     replicas: PositiveInt = key(
         1,
-        "fsdp2: copies of the model, each sharded over processes / replicas neighbours. With one copy per "
-        "node, only gradients cross the network.",
+        "fsdp2: copies of the model, each sharded over (processes / replicas) neighbouring processes. With "
+        "one copy per node, only gradients cross the network.",
     )
     reshard_after_forward: bool | None = key(
         None,

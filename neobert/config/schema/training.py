@@ -128,27 +128,27 @@ class TrainerConfig(ConfigSection):
     continue_from: str | None = key(
         None,
         "Run directory or checkpoint of a run that this one continues on other text: weights, optimizer "
-        "state and step are that run's, and the data begins at its start; null: none.",
+        "state and step are restored, and the new text is read from its start; null: none.",
         is_path=True,
         affects="model",
     )
     eval_source_text: bool = key(
         True,
-        "With continue_from: evaluate on the evaluation text of that run too, as eval/source_loss.",
+        "With continue_from: also evaluate on the evaluation text of the continued run, as eval/source_loss.",
         affects="cadence",
     )
     eval_source_path: str | None = key(
         None,
-        "File, folder or pattern of the text that the initial weights were trained on: evaluated "
-        "too, as eval/source_loss. A run directory or checkpoint: the evaluation text of that "
-        "run. With continue_from, this replaces the text of that run.",
+        "Text that the initial weights were trained on, for an additional evaluation, eval/source_loss: a "
+        "file, folder or pattern, or a run directory or checkpoint, whose evaluation text is used. With "
+        "continue_from, it replaces the evaluation text of the continued run.",
         is_path=True,
         affects="cadence",
     )
     max_steps: PositiveInt = key(1000, "Number of optimizer steps.", affects="numerics")
     max_epochs: PositiveFloat | None = key(
         None,
-        "Epochs after which the run ends, if before max_steps; null: only max_steps applies.",
+        "Number of epochs after which the run ends, unless max_steps is reached first; null: no limit.",
         affects="numerics",
     )
     per_device_train_batch_size: PositiveInt = key(
@@ -232,7 +232,7 @@ class TrainerConfig(ConfigSection):
     )
     save_steps: NonNegativeInt = key(
         1000,
-        "Steps between checkpoints; 0: only at the end, where one is always saved.",
+        "Steps between checkpoints; 0: only the checkpoint at the end, which is always saved.",
         affects="cadence",
     )
     save_total_limit: NonNegativeInt = key(
@@ -261,9 +261,9 @@ class TrainerConfig(ConfigSection):
     )
     eval_steps: NonNegativeInt = key(
         1000,
-        "Steps between evaluations; 0: evaluate only at the end. If unset, metric_for_best_model "
-        "is set and the stated max_steps has fewer than two evaluations: a quarter of max_steps, "
-        "for save_steps too.",
+        "Steps between evaluations; 0: evaluate only at the end. If it is unset, with "
+        "metric_for_best_model and a stated max_steps that allows fewer than two evaluations: a quarter of "
+        "max_steps, also for save_steps.",
         affects="cadence",
     )
     eval_max_batches: PositiveInt | None = key(
