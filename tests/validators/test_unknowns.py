@@ -39,8 +39,12 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
         (code, {PREPARED: None, "facts.inspection.refusal.message": "the disk is full"}, "the disk is full")
         for code in ("DAT002", "DAT003", "DAT004", "DAT005", "DAT015", "DAT017", "NUM006")
     ],
-    ("DAT014", UNREACHED | HUB_TEXT | NO_TEXT, "nobody answers (DAT001), and the Hub was not checked (was not probed)"),
-    ("DAT014", UNREACHED | HUB_TOKENIZER | NO_TOKENIZER, "nobody answers (TOK001), and the Hub was not checked (was not probed)"),
+    ("DAT014", UNREACHED | HUB_TEXT | NO_TEXT, "nobody answers (DAT001), and the Hub was not checked"),
+    (
+        "DAT014",
+        UNREACHED | HUB_TOKENIZER | NO_TOKENIZER,
+        "nobody answers (TOK001), and the Hub was not checked",
+    ),
     ("DAT003", {f"{PREPARED}.sampled_microbatches": 0}, "fewer microbatches than ranks"),
     ("DAT004", {f"{PREPARED}.epochs": None}, "size of the data is unknown"),
     ("NUM006", {f"{PREPARED}.num_maskable": 0}, "no token of the sample can be masked"),
