@@ -60,7 +60,7 @@ def expand_json_option(tokens: Sequence[str]) -> list[str]:
     return [*ours, *tokens[cut:]]
 
 
-def normalise(tokens: Sequence[str], options_with_value: Collection[str]) -> list[str]:
+def rewrite_tokens(tokens: Sequence[str], options_with_value: Collection[str]) -> list[str]:
     """Rewrite config files and overrides in any spelling as options, in the same order.
 
     Args:
@@ -70,10 +70,10 @@ def normalise(tokens: Sequence[str], options_with_value: Collection[str]) -> lis
     Raises:
         MisplacedArgumentError: a bare argument looks like the value of a `--set KEY`.
     """
-    return list(_rewrite_tokens(deque(tokens), options_with_value))
+    return list(_iterate_options(deque(tokens), options_with_value))
 
 
-def _rewrite_tokens(tokens: deque[str], options_with_value: Collection[str]) -> Iterator[str]:
+def _iterate_options(tokens: deque[str], options_with_value: Collection[str]) -> Iterator[str]:
     while tokens:
         token = tokens.popleft()
         is_declared = token.partition("=")[0] in options_with_value  # as --task of `init`
@@ -155,12 +155,12 @@ def _explain_usage_error(error: Any, args: Sequence[str]) -> None:
 class ConfigCommand(TyperCommand):
     """Command that accepts run files and overrides in all spellings listed in this module's docstring."""
 
-    hands_on = False
+    accepts_passthrough = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Rewrite run files and overrides to `--config` and `--set`, then parse as usual."""
-        tokens, handed_on = split_passthrough(args) if self.hands_on else (args, [])
-        ctx.obj = tuple(handed_on)
+        tokens, passthrough = split_passthrough(args) if self.accepts_passthrough else (args, [])
+        ctx.obj = tuple(passthrough)
         if len(files := _text_files(tokens)) > 1:
             way = "quote the pattern, or pass the folder"
             ctx.fail(f"--text takes one path, and the shell passed {len(files)} files: {way}")
@@ -177,7 +177,7 @@ class ConfigCommand(TyperCommand):
 
     def rewrite(self, tokens: Sequence[str]) -> list[str]:
         """Return the arguments with run files as `--config` and overrides as `--set`."""
-        return normalise(tokens, self._options_with_value())
+        return rewrite_tokens(tokens, self._options_with_value())
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the usage line with run files as positional arguments, which are parsed as options."""
@@ -224,4 +224,4 @@ class PathsCommand(ConfigCommand):
 class TrainCommand(ConfigCommand):
     """Command that passes the arguments after `--` to torchrun."""
 
-    hands_on = True
+    accepts_passthrough = True

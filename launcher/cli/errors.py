@@ -46,7 +46,7 @@ STOPPED = "stopped before there was a result; no process is left running"
 
 
 def requested_format(arguments: Sequence[str]) -> str:
-    """Return a command line's output format, even if its other arguments cannot be parsed."""
+    """Return a command line's output format, even if other arguments cannot be parsed; `text` by default."""
     ours, _ = split_passthrough(arguments)
     requested = "text"
     for token, following in zip(ours, [*ours, ""][1:], strict=True):
@@ -57,7 +57,10 @@ def requested_format(arguments: Sequence[str]) -> str:
 
 
 def report_exception(error: BaseException, output_format: str) -> int:
-    """Report the exception that ended a command. Returns the exit code."""
+    """Report the exception that ended a command; return the exit code.
+
+    An unexpected exception is raised instead if NEOBERT_TRACEBACK is 1.
+    """
     if isinstance(error.__cause__, KeyboardInterrupt | TerminatedError):
         error = error.__cause__  # Python 3.11 raises RuntimeError if it interrupts the creation of a class
     if is_help_page_error(error) and output_format == "text":

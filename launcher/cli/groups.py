@@ -38,7 +38,7 @@ class CommandGroup(TyperGroup):
     """A command group whose help wraps the descriptions of commands instead of truncating them."""
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        """Return a command whose arguments are converted without pydantic."""
+        """Return the command, with arguments converted without pydantic; None for an unknown name."""
         command = super().get_command(ctx, name)
         if command is not None:
             convert_without_pydantic(command, ctx)

@@ -41,7 +41,7 @@ Average = Annotated[
 
 ExportDtype = Annotated[
     Literal["fp32", "bf16"],
-    Option("--dtype", help="Dtype of the weights. bf16 rounds them to half the size (format hf)."),
+    Option("--dtype", help="Dtype of the weights. bf16 halves their size (format hf only)."),
 ]
 ExportResults = Annotated[
     list[Path] | None,

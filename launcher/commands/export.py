@@ -54,7 +54,7 @@ class ExportArguments:
 
 
 def run(arguments: ExportArguments, output_format: str) -> int:
-    """Export the model, and print each folder's largest difference in outputs from the model."""
+    """Export the model in each format; print the differences between its outputs and each export's."""
     require_formats(arguments.formats)
     _require_dtype_support(arguments.dtype, arguments.formats)
     folders = choose_folders(arguments.source, arguments.average)

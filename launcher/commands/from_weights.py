@@ -170,7 +170,7 @@ def make_run_file(request: RunFileRequest) -> RunFile:
     return RunFile(content, (*splits, *tasks), found)
 
 
-def select_inferring_keys(overrides: Sequence[str]) -> dict[str, str]:
+def select_determining_keys(overrides: Sequence[str]) -> dict[str, str]:
     """Return the overrides that determine other keys, as values by key."""
     return {each.path: each.text for each in parse_overrides(overrides) if determines_other_keys(each.path)}
 

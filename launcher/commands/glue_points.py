@@ -146,7 +146,7 @@ class GlueSuite:
     def result(self, point: GlueRun) -> dict[str, Any] | None:
         """Return the best evaluation of a finished run; None if there is none.
 
-        glue.json has the results of one command only, also if their run directories were removed.
+        A result in glue.json counts even if its run directory was removed.
         """
         if (known := self.recorded.get(point.digest)) is not None:
             return known

@@ -13,9 +13,10 @@ HOLDING_OUT = ("dataset.validation_split", "dataset.eval_samples")
 
 
 def held_out_keys(documents: int | None, *, is_by_line: bool) -> Iterator[Entry]:
-    """Yield the keys that hold out documents of a text for the evaluation.
+    """Yield document_per_line if `is_by_line`, and the keys that hold out documents for the evaluation.
 
-    Of fewer than `FEW_DOCUMENTS`, a fixed number is held out: a share chosen by hash could be none or all.
+    The share of the profile is kept if their number is large or unknown. Below `FEW_DOCUMENTS`, a
+    fixed number is held out, because a share chosen by hash could be none or all. A single one is not.
     """
     if is_by_line:
         yield Entry("dataset.document_per_line", True, "no blank line separates documents")

@@ -14,7 +14,7 @@ from launcher.commands.from_weights import (
     default_device,
     determines_other_keys,
     notes_on_tasks,
-    select_inferring_keys,
+    select_determining_keys,
     write_from_weights,
     write_run_file,
 )
@@ -139,7 +139,7 @@ def _write_run_file(request: InitRequest) -> Sequence[str]:
         write_run_file(request.file, starter_yaml(_make_starter(request), request.file))
         tasks = () if request.task else notes_on_tasks(request.text, text_task(is_causal=False))
         return (*notes_on_splits(request.text, text_rows(DatasetConfig())), *tasks)
-    named = select_inferring_keys(request.overrides)
+    named = select_determining_keys(request.overrides)
     if request.size is not None:
         message = "--size applies to new models only; with --from or --task, weights or profile set the size"
         raise _usage_error("usage", message, "remove --size")

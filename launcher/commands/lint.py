@@ -100,7 +100,10 @@ def split_codes(given: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def run(request: LintRequest, output_format: str) -> int:
-    """Lint every file, print one report, return its exit code."""
+    """Lint all files, after safe fixes with `request.fix`; print one report and return its exit code.
+
+    Raises ProjectError for an unknown rule code, or a folder without a run file or profile.
+    """
     request.choice.require_known_codes()
     discovered = discover(request.paths)
     _require_files(request.paths, discovered)

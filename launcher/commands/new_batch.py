@@ -73,7 +73,7 @@ def rows_per_step(trainer: TrainerConfig) -> int:
 
 
 def covering_length(lengths: Sequence[int]) -> int:
-    """Return the smallest power of two that covers the texts in tokens."""
+    """Return the smallest power of two, in tokens, that holds `COVERED` of the texts with sizes in bytes."""
     covered = sorted(lengths)[int(COVERED * (len(lengths) - 1))]
     return int(2 ** math.ceil(math.log2(max(MIN_TOKENS, max_tokens(covered)))))
 
@@ -98,7 +98,7 @@ def mean_tokens(lengths: Sequence[int], length: int, bytes_per_token: float) -> 
 def num_text_rows(lengths: Sequence[int], length: int, microbatch_rows: int, bytes_per_token: float) -> float:
     """Return the number of rows of `length` tokens that hold the texts.
 
-    microbatch_rows: rows that are packed together; 0: each text has a row of its own.
+    `microbatch_rows` are packed together; 0 gives each text a row of its own.
     """
     if not microbatch_rows:
         return len(lengths)
@@ -116,7 +116,7 @@ def num_piece_rows(lengths: Sequence[int], length: int, bytes_per_token: float, 
 def comment_on_length(lengths: Sequence[int], length: int, limit: int) -> str:
     """Return the run file's comment on rows of `length` tokens.
 
-    limit: longest sequence that the model supports, in tokens.
+    `limit` is the longest sequence that the model supports.
     """
     unit = "the model's positions" if length == limit else "tokens"
     num_longer = sum(max_tokens(each) > length for each in lengths)

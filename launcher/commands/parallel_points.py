@@ -278,11 +278,11 @@ def start_launcher(
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment},
             start_new_session=True,
-            preexec_fn=_pinned_to_cores(cores, signal_at_parent_death(signal.SIGTERM, os.getpid())),
+            preexec_fn=_pin_to_cores(cores, signal_at_parent_death(signal.SIGTERM, os.getpid())),
         )
 
 
-def _pinned_to_cores(cores: Sequence[int], prepare_further: Callable[[], None]) -> Callable[[], None]:
+def _pin_to_cores(cores: Sequence[int], prepare_further: Callable[[], None]) -> Callable[[], None]:
     def prepare() -> None:
         os.sched_setaffinity(0, cores)
         prepare_further()

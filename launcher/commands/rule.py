@@ -95,7 +95,7 @@ def page_text(rule: Rule) -> str:
     )
     page = reflow(rule.page.strip(), console.terminal_width())
     is_for_people = console.is_terminal(sys.stdout) or console.has_colour(sys.stdout)
-    page = "\n".join(_marked_lines(page)) if is_for_people else page
+    page = "\n".join(_style_lines(page)) if is_for_people else page
     traits = console.paint(f"{rule.severity} · {rule.level} · {scope} · {waivable}", "dim")
     return f"{title}\n{traits}\n\n{page}"
 
@@ -122,7 +122,7 @@ def _as_json(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _marked_lines(page: str) -> Iterator[str]:
+def _style_lines(page: str) -> Iterator[str]:
     is_code = False
     for line in page.split("\n"):
         if line.startswith(FENCE):

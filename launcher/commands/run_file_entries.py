@@ -72,7 +72,7 @@ def changes_config(entry: Entry, entries: Sequence[Entry], config: RunConfig, de
 def entries_yaml(entries: Sequence[Entry], folder: Path, glosses: Mapping[str, str] = NO_GLOSSES) -> str:
     """Return the lines of a file in `folder`, with sections in the order of their first key.
 
-    glosses: comments on sections, by section.
+    `glosses` are comments on sections, by section.
     """
     sections: dict[str, list[tuple[str, str]]] = {}
     keys = {tuple(each.key.split(".")) for each in entries}

@@ -71,7 +71,7 @@ def choose_run(command: str, stated: Selection, source: WeightsOptions) -> Selec
 
         if stated.files or stated.profile:
             message = "--text writes a new run file, but a run file or a profile is given too"
-            hint = "remove --text, or the other run; --section.key VALUE sets keys of the new file"
+            hint = "remove --text, or replace the run file or profile with --section.key VALUE"
             raise ProjectError("usage", message, hint, "", EXIT_USAGE)
         given = (*_only_task_override(command), *stated.overrides)
         stated = replace(stated, files=(find_run_file(weights, text, context, given),), overrides=given)
@@ -109,7 +109,7 @@ def _weights_overrides(requested: str, stated: Selection) -> list[str]:
     rate = rate_from_weights(spec_of(run.config), weights.folder, shape, tokens)
     rate = rate if run.config.adapter.type is None else adapter_rate(rate)
     estimate = f"optimizer.lr is {rate:g}, an estimate for weights of width {shape.hidden_size:,}"
-    console.log(f"note: {estimate}; to set another: --optimizer.lr RATE")
+    console.log(f"note: {estimate}; set another with --optimizer.lr RATE")
     return [*given, f"optimizer.lr={rate:g}"]
 
 

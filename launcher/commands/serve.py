@@ -20,11 +20,14 @@ NEEDED = ("fastapi", "uvicorn", "openai")
 
 
 def run(folder: Path, host: str, port: int, device: str | None) -> int:
-    """Serve OpenAI's chat interface until Ctrl-C; print the commands of faster servers."""
+    """Serve an OpenAI-compatible API until Ctrl-C or an error of the server; return the exit code.
+
+    Raises ProjectError without a model for chat, or if a package of the server is not installed.
+    """
     folder = chat_folder(expand_user(folder)).absolute()
     if missing := [name for name in NEEDED if find_spec(name) is None]:
-        message = f"transformers serve needs {', '.join(missing)}"
-        raise ProjectError("serve", message, "pip install 'transformers[serving]'", exit_code=EXIT_USAGE)
+        message = f"the server needs packages that are not installed: {', '.join(missing)}"
+        raise ProjectError("serve", message, "run: pip install 'transformers[serving]'", exit_code=EXIT_USAGE)
     quoted = shlex.quote(str(folder))
     console.log(f"serving {quoted} at http://{host}:{port}/v1 (Ctrl-C ends it)")
     console.log(f"to chat: neobert-launch chat http://{host}:{port} --model {quoted}")

@@ -16,7 +16,7 @@ from launcher.commands.from_weights import (
     default_device,
     determines_other_keys,
     make_run_file,
-    select_inferring_keys,
+    select_determining_keys,
     write_from_weights,
 )
 from launcher.commands.starting_weights import OPTION
@@ -49,7 +49,7 @@ def find_run_file(
         hint = f"add {missing}, or write a run file first: neobert-launch init"
         raise ProjectError("usage", f"{given} is given without {missing}", hint, "", EXIT_USAGE)
     tasks = [each.removeprefix("task=") for each in overrides if each.startswith("task=")]
-    named = select_inferring_keys(overrides)
+    named = select_determining_keys(overrides)
     choices = (".label_column", ".problem", ADAPTER)
     stated = [_plain_file_name(value) for key, value in named.items() if key.endswith(choices)]
     name = "-".join(
@@ -108,8 +108,8 @@ def _existing_file_error(request: RunFileRequest) -> ProjectError:
     message = "the file exists, and another command wrote it"
     other = request.file.with_stem(f"{request.file.stem}-2")
     another = replace(request, file=other).command
-    hint = f"rename or remove {again}; or train that file: neobert-launch train {again}"
-    hint += f"; or write another: {another}"
+    hint = f"rename or remove {again}, or train it with `neobert-launch train {again}`, "
+    hint += f"or write another with `{another}`"
     return ProjectError("occupied-file", message, hint, str(request.file), EXIT_USAGE)
 
 

@@ -47,7 +47,8 @@ RULE = "|---|---|---|---|---|---|---|---|---|"
 def run(rules: Path, output_format: str, *, dry_run: bool) -> int:
     """Check rules, sources and every seed, train the seeds that are not finished, and write the record.
 
-    Returns 0 if the record is valid, 1 if it is not (such as a missed target), or the code of a failed run.
+    `dry_run` only checks. Returns 0 for a valid record, 1 for an invalid one (such as a missed target), or
+    the code of a failed check or run.
     """
     file = read_rules(rules)
     verify_sources(file)
@@ -99,7 +100,7 @@ def _read_seed(run: ResolvedRun, folder: Path, seed: int) -> dict[str, Any]:
     last = lines[-1] if lines else {}
     if last.get(EVAL_LOSS) is None:
         message = "the run has no evaluation at its last step"
-        hint = "add dataset.validation_split to fixed in the rule file"
+        hint = "add dataset.validation_split under `fixed` in the rule file"
         raise ProjectError("speedrun", message, hint, str(folder))
     receipt = read_receipt(folder / RECEIPT)
     return {
@@ -125,7 +126,7 @@ def _read_seed(run: ResolvedRun, folder: Path, seed: int) -> dict[str, Any]:
 def _code_diff_sha256(folder: Path, manifest: Record) -> str:
     """Return the SHA-256 of a run's uncommitted changes; empty if there are none, or none were saved.
 
-    The receipt's digest includes the names of untracked files, among them those of earlier seeds.
+    The receipt's digest includes the names of untracked files, such as the runs of earlier seeds.
     """
     name = manifest.get("diff")
     path = folder / name if isinstance(name, str) else None
@@ -170,7 +171,7 @@ def _make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) 
     losses, rules = [each["loss"] for each in runs], file.rules
     p_value = p_value_below(losses, rules.target_loss)
     same = {name: _shared_value(runs, name) for name in SHARED}
-    objections = list(_reasons_against(runs, same, p_value, rules.significance))
+    objections = list(_find_objections(runs, same, p_value, rules.significance))
     return {
         "kind": "neobert-speedrun",
         "schema_version": SCHEMA_VERSION,
@@ -193,10 +194,10 @@ def _make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) 
     }
 
 
-def _reasons_against(
+def _find_objections(
     runs: Sequence[Mapping[str, Any]], same: Mapping[str, Any], p_value: float, level: float
 ) -> Iterator[str]:
-    """Yield the reasons for which a record is not valid."""
+    """Yield the reasons why a record is not valid."""
     if p_value >= level:
         yield f"the mean loss is not significantly below the target: p {p_value:.2g} (limit {level:g})"
     if differing := [name for name, value in same.items() if value is None]:

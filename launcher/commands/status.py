@@ -21,8 +21,8 @@ from neobert.plurals import listed
 from neobert.printable import printable
 
 BETWEEN = "  "
-ANY_RUN = "pass the folder of trainer.output_dir; `neobert-launch runs` lists those below a folder"
-BELOW = "pass a run directory; `neobert-launch runs {}` lists those below, such as the points of a sweep"
+ANY_RUN = "pass the folder of trainer.output_dir; `neobert-launch runs` lists the runs below a folder"
+BELOW = "pass a run directory; `neobert-launch runs {}` lists the runs below it"
 NO_HOST = "host unknown (manifest.json is missing or damaged)"
 """A launcher that is killed right after its start leaves a run directory without manifest.json."""
 

@@ -102,9 +102,10 @@ class SubmitOptions:
 
 
 def run(options: SubmitOptions) -> int:
-    """Check the run, write its batch script and queue it; return the exit code.
+    """Check the run, write its batch job and queue it; return the exit code.
 
-    Nothing is written or queued if a check of the config, the run directory or the text fails.
+    `options.is_printed` only prints the job, and `options.output` only writes it. Nothing is written or
+    queued if a check of the config, the run directory or the text fails.
     """
     _require_consistent(options)
     require_writable(options.output)

@@ -20,7 +20,7 @@ STOPPED = (EXIT_PREEMPTED, EXIT_INTERRUPTED)
 
 
 class PointQueue(Protocol):
-    """Points to train, and their results."""
+    """Source of the points to train, which also records their results."""
 
     def next_point(self) -> Candidate | None:
         """Return the next point to train; None if there is none left."""

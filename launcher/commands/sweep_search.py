@@ -121,7 +121,7 @@ class SearchedTrials:
     def next_point(self) -> Candidate | None:
         """Return an unfinished trial of a stopped search, or a new one; None at the end."""
         while not self.has_given_up and (trial := self._next_trial()) is not None:
-            if (candidate := self._checked_trial(trial)) is not None:
+            if (candidate := self._check_trial(trial)) is not None:
                 self._running[candidate.folder] = trial
                 return candidate
             self._study.tell(trial, None)
@@ -168,7 +168,7 @@ class SearchedTrials:
         point = trial_point(self._space, trial.number, trial.values, first)
         return make_candidate(self._request.selection, point, self._base)
 
-    def _checked_trial(self, trial: Trial) -> Candidate | None:
+    def _check_trial(self, trial: Trial) -> Candidate | None:
         """Return a trial that passes the checks of a dry run; prints the findings of one that fails."""
         title = f"trial {trial.number} of {self._options.num_trials}"
         try:

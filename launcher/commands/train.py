@@ -134,9 +134,10 @@ def as_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | N
 
 
 def run(request: TrainRequest, output_format: str) -> int:
-    """Launch one run and supervise it to its end. Returns the exit code.
+    """Launch one run and supervise it to its end; return the exit code.
 
-    Raises `ProjectError` for a run that cannot be launched, or that a signal stopped before its start.
+    A finished run is only summarized, and `request.dry_run` only checks. Raises `ProjectError` for a run
+    that cannot be launched, or that a signal stopped before its start.
     """
     try:
         with forward_signals() as forwarder:
@@ -245,7 +246,7 @@ def _run_checks(
     kept = kept_receipts.find_receipt(resolved, inputs)
     again = kept_receipts.remeasured_groups() if kept else frozenset[str]()
 
-    def judged(receipt: Receipt | None, trainer: WaitingChild | None = trainer) -> Examination:
+    def examine_with(receipt: Receipt | None, trainer: WaitingChild | None = trainer) -> Examination:
         return examine(
             resolved,
             levels,
@@ -258,13 +259,13 @@ def _run_checks(
             trainer=trainer,
         )
 
-    examination = judged(given or kept)
+    examination = examine_with(given or kept)
     if request.receipt and given:
         require_unchanged(given, examination, request.receipt)
     if kept and not kept_receipts.is_same_content(kept, examination):
         if trainer is not None:
             trainer.close()  # it has warmed up, and its memory would count as that of others
-        examination = judged(None, None)
+        examination = examine_with(None, None)
     kept_receipts.store_receipt(examination, inputs)
     return examination
 

@@ -88,7 +88,7 @@ class RunFileInputs:
 
     Attributes:
         command: command that writes the file, for its first line.
-        file: the run file; its name is also that of the run directory.
+        file: the run file; its stem is also the name of the run directory.
         weights: None for random weights.
         text: key and value of the text: dataset.path or dataset.name.
         lengths: sizes of documents, or of labelled texts, in bytes; only the first ones of a large text.
@@ -213,7 +213,7 @@ def _without_short_documents(request: RunFileInputs, min_tokens: int) -> RunFile
 
 
 def _rate_entry(request: RunFileInputs, rate: float, shape: ModelShape, why: str = "") -> Entry:
-    """Return the learning rate, raised for an adapter."""
+    """Return the entry of the learning rate, which an adapter raises; `why` extends its comment."""
     if request.adapter == "lora":
         rate, why = adapter_rate(rate), f"{why}; of an adapter"
     return Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}{why}")

@@ -69,7 +69,7 @@ def discover(paths: Sequence[Path]) -> DiscoveredFiles:
 def _files_in_folder(folder: Path) -> Iterator[tuple[Path, SkippedPath | None]]:
     """Yield the YAML, TOML and JSON files below a folder, and the run directories, with the reason to skip.
 
-    Hidden folders and those of installed or generated files are not entered.
+    Hidden folders and folders of installed or generated files are skipped.
     """
     for place, folders, names in os.walk(folder):
         entered = []

@@ -53,7 +53,7 @@ Issues = tuple[ConfigIssue, ...]
 class AppliedFixes:
     """Applied fixes of a file, one line each with location, and the number of problems.
 
-    `notes`: effects of settings that the file leaves out, and that the other trainer may set differently.
+    `notes` are about unset keys that the other trainer may set to other values.
     """
 
     done: tuple[str, ...]
@@ -62,7 +62,7 @@ class AppliedFixes:
 
 
 def fix_file(path: Path) -> AppliedFixes:
-    """Apply safe fixes in place, one after the other, until none is left."""
+    """Apply safe fixes in place, at most `MAX_FIXES` of them; an unreadable file is left unchanged."""
     source, before, done, left = _apply_all_fixes(path)
     if done:
         # an atomic replacement would drop the mode, and replace a symlink in place of its target

@@ -87,7 +87,7 @@ def show_progress(text: str) -> None:
 
 @contextmanager
 def log_long_waits() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows progress. Without a terminal, progress of `LONG_WAIT_S` is logged, once."""
+    """Yield a function that shows progress; without a terminal, a text shown for `LONG_WAIT_S` is logged."""
     timers: list[threading.Timer] = []
 
     def show(text: str) -> None:

@@ -139,7 +139,7 @@ def paint(text: str, *styles: str, on: TextIO | None = None) -> str:
 
 
 def describe_error(error: ProjectError) -> str:
-    """Return an error as text for standard error, in color if it takes colors."""
+    """Format an error for standard error, in color if that stream takes colors."""
     return f"{paint('error', 'red', 'bold', on=sys.stderr)}: {plain_description(error)}"
 
 

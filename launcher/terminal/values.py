@@ -23,7 +23,7 @@ def show_value(value: Any) -> str:
 
 
 def origin_text(origin: Origin) -> str:
-    """Format the origin of a value: `default`, number of the argument if known, or file and line."""
+    """Format the origin of a value: the default, the run directory, the argument, or file and line."""
     if origin.kind == "default":
         return "default"
     if origin.kind == "run":
@@ -34,7 +34,7 @@ def origin_text(origin: Origin) -> str:
 
 
 def show_duration(seconds: float | None) -> str:
-    """Format a duration as 0.5 s, 45 s, 12 min, 3 h 20 min, 4.1 days; None as `-`."""
+    """Format a duration as 0.5 s, 45 s, 12 min, 3 h 20 min, 4.1 days; None and over `LONGEST_S` as `-`."""
     if seconds is None or seconds > LONGEST_S:
         return UNKNOWN
     if seconds < MINUTE_S:
@@ -48,7 +48,7 @@ def show_duration(seconds: float | None) -> str:
 
 
 def show_age(seconds: float | None) -> str:
-    """Format the time since an event in one unit: 45 s, 12 min, 3 h, 4 days."""
+    """Format the time since an event in one unit: 45 s, 12 min, 3 h, 4 days; None as `-`."""
     if seconds is None:
         return UNKNOWN
     for size_s, unit in ((DAY_S, "days"), (3600.0, "h"), (MINUTE_S, "min")):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.cli.arguments import KEYS_WITHOUT_SECTION, MisplacedArgumentError, normalise
+from launcher.cli.arguments import KEYS_WITHOUT_SECTION, MisplacedArgumentError, rewrite_tokens
 from neobert.config import all_keys
 
 WITH_VALUE = {"--profile", "-p", "--config", "-c", "--set", "--output"}
@@ -15,38 +15,45 @@ VALUES = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=8)
 @given(KEYS, VALUES)
 def test_every_spelling_agrees(key, value):
     spellings = ([f"--{key}", value], [f"--{key}={value}"], [f"{key}={value}"], ["--set", f"{key}={value}"])
-    assert {tuple(normalise(spelling, WITH_VALUE)) for spelling in spellings} == {("--set", f"{key}={value}")}
+    assert {tuple(rewrite_tokens(spelling, WITH_VALUE)) for spelling in spellings} == {
+        ("--set", f"{key}={value}")
+    }
 
 
 def test_the_order_stays():
     tokens = ["@a.yaml", "x.y=1", "@", "b.yaml", "--x.y", "2"]
-    assert normalise(tokens, WITH_VALUE) == [
+    assert rewrite_tokens(tokens, WITH_VALUE) == [
         "--config", "a.yaml", "--set", "x.y=1", "--config", "b.yaml", "--set", "x.y=2",
     ]  # fmt: skip
 
 
 def test_values_of_options_are_left_alone():
     tokens = ["--output", "a=b", "-c", "@odd.yaml", "--strict", "--set", "a.b=--c.d"]
-    assert normalise(tokens, WITH_VALUE) == tokens
+    assert rewrite_tokens(tokens, WITH_VALUE) == tokens
 
 
 def test_negative_numbers_are_values_and_options_are_not():
-    assert normalise(["--a.b", "-1"], WITH_VALUE) == ["--set", "a.b=-1"]
-    assert normalise(["--a.b", "--strict"], WITH_VALUE) == ["--set", "a.b", "--strict"]
+    assert rewrite_tokens(["--a.b", "-1"], WITH_VALUE) == ["--set", "a.b=-1"]
+    assert rewrite_tokens(["--a.b", "--strict"], WITH_VALUE) == ["--set", "a.b", "--strict"]
 
 
 def test_a_value_beside_its_key_is_told_the_sign_between_them():
     with pytest.raises(MisplacedArgumentError, match=r"'--set a\.b=-1'"):
-        normalise(["--set", "a.b", "-1"], WITH_VALUE)
+        rewrite_tokens(["--set", "a.b", "-1"], WITH_VALUE)
     tokens = ["--set", "a.b", "--set", "a.c", "--strict", "--set", "a.d"]
-    assert normalise(tokens, WITH_VALUE) == tokens
-    assert normalise(["--set", "a.b", "a.c=1"], WITH_VALUE) == ["--set", "a.b", "--set", "a.c=1"]
+    assert rewrite_tokens(tokens, WITH_VALUE) == tokens
+    assert rewrite_tokens(["--set", "a.b", "a.c=1"], WITH_VALUE) == ["--set", "a.b", "--set", "a.c=1"]
 
 
 def test_keys_without_a_section_are_options_too():
     scalars = {key for key in all_keys() if "." not in key}
     assert scalars - {"profile", "variables", "waivers"} == set(KEYS_WITHOUT_SECTION)
-    assert normalise(["--seed", "9", "--seed=8"], WITH_VALUE) == ["--set", "seed=9", "--set", "seed=8"]
+    assert rewrite_tokens(["--seed", "9", "--seed=8"], WITH_VALUE) == [
+        "--set",
+        "seed=9",
+        "--set",
+        "seed=8",
+    ]
 
 
 @pytest.mark.parametrize(

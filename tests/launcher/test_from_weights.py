@@ -216,7 +216,7 @@ def test_the_column_of_the_label_may_be_named(command):
     Path("runs/model-table").mkdir(parents=True)
     other = command(*train, "--dataset.text_column", "text")
     assert "another command wrote it" in other.err
-    assert "or write another: neobert-launch init --from model" in other.err
+    assert "or write another with `neobert-launch init --from model" in other.err
     assert "--device cpu model-table-2.yaml" in other.err
     init = ("init", "same.yaml", *train[1:-1], "--device", "cpu", *named)
     assert command(*init).code == 0

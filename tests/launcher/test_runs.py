@@ -134,7 +134,7 @@ def test_a_glob_over_a_sweep_includes_its_results(make, command, tmp_path):
     assert "`neobert-launch runs` lists" in refused.err
     for arguments in (("status", tmp_path), ("watch", tmp_path)):
         hint = " ".join(command(*arguments).err.split())
-        assert f"`neobert-launch runs {tmp_path}` lists those below" in hint
+        assert f"`neobert-launch runs {tmp_path}` lists the runs below it" in hint
 
 
 def test_a_run_without_a_manifest_is_on_no_other_host(make, command):

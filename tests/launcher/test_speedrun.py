@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from launcher.commands.speedrun import (
     SHARED,
     _code_diff_sha256,
-    _reasons_against,
+    _find_objections,
     _shared_value,
     p_value_below,
     student_t_cdf,
@@ -187,17 +187,17 @@ def test_runs_of_several_commits_are_no_record():
     for name in ("code_diff_sha256", "hardware"):
         runs = [run, run | {"seed": 1, name: "b"}]
         same = {name: _shared_value(runs, name) for name in SHARED}
-        assert list(_reasons_against(runs, same, 0.001, 0.01)) == [f"the runs differ in {name}"]
+        assert list(_find_objections(runs, same, 0.001, 0.01)) == [f"the runs differ in {name}"]
     runs = [run, run | {"seed": 1, "commit": "b", "is_guarded": False}]
     same = {name: _shared_value(runs, name) for name in SHARED}
-    assert list(_reasons_against(runs, same, 0.001, 0.01)) == [
+    assert list(_find_objections(runs, same, 0.001, 0.01)) == [
         "the runs differ in commit",
         "failed checks were ignored (--unguarded) for seed 1",
     ]
-    assert list(_reasons_against(runs[:1], {"commit": "a"}, 0.01, 0.01)) == [
+    assert list(_find_objections(runs[:1], {"commit": "a"}, 0.01, 0.01)) == [
         "the mean loss is not significantly below the target: p 0.01 (limit 0.01)"
     ]
-    assert list(_reasons_against(runs[:1], {"commit": "a"}, 0.0099, 0.01)) == []
+    assert list(_find_objections(runs[:1], {"commit": "a"}, 0.0099, 0.01)) == []
 
 
 def test_names_of_untracked_files_are_no_change_of_the_code(tmp_path):
