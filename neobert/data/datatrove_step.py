@@ -93,7 +93,9 @@ def _check_config(config: RunConfig) -> None:
     for key in ("streaming", "eval_samples", "eval_split", "mixture"):
         if getattr(dataset, key):
             message = f"dataset.{key} does not apply to {LABEL}"
-            hint = f"remove dataset.{key}; dataset.validation_split keeps a share of them for evaluation"
+            hint = f"remove dataset.{key}"
+            if key.startswith("eval_"):
+                hint = f"replace dataset.{key} with dataset.validation_split, a share of these documents"
             raise ProjectError("DAT001", message, hint, f"dataset.{key}")
     if is_trained(config.tokenizer):
         message = "parts need an existing tokenizer, but this run would train one on the whole text"
@@ -126,8 +128,8 @@ def _build_splits(data: Iterable[Any], corpus: Corpus, rank: int, world_size: in
             else:
                 yield row
 
-    def split(rows: Iterable[Row]) -> SplitRows:
+    def as_split(rows: Iterable[Row]) -> SplitRows:
         return SplitRows(world_size, [BlockRows(rank, f"task {rank}", rows, LABEL)])
 
-    splits = {"train": split(training())}
-    return splits if corpus.evaluation is None else splits | {"eval": split(held_out)}
+    splits = {"train": as_split(training())}
+    return splits if corpus.evaluation is None else splits | {"eval": as_split(held_out)}

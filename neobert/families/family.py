@@ -18,8 +18,8 @@ class UnsupportedKey(NamedTuple):
     hint: str
 
 
-def supports_all(_config: RunConfig) -> Iterator[UnsupportedKey]:
-    """Yield no keys, for a family that supports every key or whose limits are checked by rules."""
+def no_unsupported_keys(_config: RunConfig) -> Iterator[UnsupportedKey]:
+    """Yield nothing: the family supports every key, or rules check its limits."""
     yield from ()
 
 
@@ -38,7 +38,7 @@ class Family(NamedTuple):
         kernel_hint: hint if its kernel fails a test and no key selects another one; else empty.
         attention_key: key that may name the kernel of packed attention.
         attention_reason: why `requested_kernels` names a kernel of packed attention and not auto.
-        attention_hint: edit after which attention does not run in a loop.
+        attention_hint: edit after which packed attention does not run document by document.
         dropout: returns the largest probability of dropout in the blocks.
         dropout_key: returns the key that sets this dropout.
         modules: description of the block implementation, if the section has no key for kernels; else empty.
@@ -67,7 +67,7 @@ class Family(NamedTuple):
     modules: str = ""
     padded_attention: Callable[[Any], str] = lambda _section: "sdpa"
     has_numerics_probes: bool = False
-    unsupported: Callable[[RunConfig], Iterator[UnsupportedKey]] = supports_all
+    unsupported: Callable[[RunConfig], Iterator[UnsupportedKey]] = no_unsupported_keys
     trained_positions: Callable[[Path], int] = lambda _folder: 0
     model_class: str = ""
     rope_theta_for: Callable[[RunConfig, Path], float] = lambda _config, _folder: 0.0

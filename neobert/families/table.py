@@ -25,7 +25,7 @@ def model_family(config: RunConfig) -> Family:
 
 
 def family_by_model_type(model_type: str) -> Family:
-    """Return the family of a config.json by its model_type: of transformers, unless it is of this project."""
+    """Return the family that a model_type in config.json names; the family hf for any other name."""
     return FAMILIES.get(model_type, HF)
 
 

@@ -167,7 +167,7 @@ def _linear_cross_entropy(
 
 
 def _logits_buffer(hidden: Tensor, num_rows: int, vocab: int) -> Tensor:
-    """Return uninitialized logits [num_rows, vocab] of one chunk, for all chunks."""
+    """Allocate the logits [num_rows, vocab] of one chunk, which all chunks reuse."""
     return hidden.new_empty(num_rows, round_up(vocab, ROW_MULTIPLE))[:, :vocab]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import RowFormat
-from neobert.families.hf.architecture import BARE, OF_WORDS, HeadPath
+from neobert.families.hf.architecture import BARE, VOCABULARY_HEADS, HeadPath
 from neobert.families.shape import ModelShape
 from neobert.precision.libraries import LIBRARIES
 from neobert.tasks.keys import TaskKeys
@@ -279,7 +279,7 @@ class TaskSpec:
     @property
     def has_word_head(self) -> bool:
         """Return whether the model has a head over the vocabulary, which its weights must have, too."""
-        return self.auto_class in OF_WORDS
+        return self.auto_class in VOCABULARY_HEADS
 
     @property
     def labels_tokens(self) -> bool:

@@ -103,7 +103,7 @@ def chunks_of(text: str, sizes: list[int]) -> list[str]:
         ('[{"text": "x"}', ", object 2", "the text ends where a comma is expected"),
         ("[]]", ", object 1", "where the end is expected"),
         ('[{"a": ' + "[" * 100_000, ", object 1", "not JSON"),
-        ('{\n "text": "x"\n}', ":1", "begins a value of several lines"),
+        ('{\n "text": "x"\n}', ":1", "starts a JSON value that spans several lines"),
         ('{"text": ["x", "y"]}', ":1", ""),
         ('{"text":{"0":"x","1":"y"}}', "", "is column-oriented JSON, not rows"),
     ],
@@ -152,11 +152,11 @@ def test_nested_text_needs_a_column_of_its_own(tmp_path):
 
 def test_a_quote_that_is_not_closed_is_named_by_the_line_that_opens_it(tmp_path):
     path = put(tmp_path / "a.tsv", b'id\ttext\n\n1\tx\n2\t"y\n3\tz\n4\t"z\n')
-    error = refused(path, "DAT001", "a quoted field runs to line 6: ")
+    error = refused(path, "DAT001", " (a quoted field runs to line 6)")
     assert error.place == f"{path}:4"
     assert "\t" not in error.message
     path = put(tmp_path / "b.csv", b'id,text\n1,"x\ny"\n2,"z\n3,z\n')
-    assert refused(path, "DAT001", "a quoted field runs to line 5: ").place == f"{path}:4"
+    assert refused(path, "DAT001", " (a quoted field runs to line 5)").place == f"{path}:4"
     path = put(tmp_path / "c.csv", b'id,text\n1,"x\ny",z\n')
     assert refused(path, "DAT001", "3 fields").place == f"{path}:2"
 

@@ -49,7 +49,7 @@ def test_one_weight_in_two_tensors_is_accepted_if_they_are_equal(saved):
     refuse_other_weights(*saved(change=with_head(0.0), tie_word_embeddings=True))
     config, folder = saved(change=with_head(1e-3), tie_word_embeddings=True)
     error = refused(config, folder)
-    message = "with other values, but tie_word_embeddings makes them one weight"
+    message = "with different values, but tie_word_embeddings makes them one weight"
     assert error.message == f"the checkpoint has {HEAD}, {EMBEDDING} {message}"
     assert error.hint == f"set tie_word_embeddings to false in config.json of {folder}"
     refuse_other_weights(*saved(change=with_head(1e-3), tie_word_embeddings=False))

@@ -146,7 +146,11 @@ def test_train_downloads_what_lint_reports(hub, command, launch, monkeypatch):
         ("owner/absent", "no such repository on the Hub", "correct the name"),
         (f"{NAME}@v9", "the Hub has no revision v9", "NAME@REVISION"),
         (f"{NAME}@../../notes", "../../notes is not a revision", "NAME@REVISION"),
-        ("owner/albert", "architecture albert is not supported", "pass as --from a model of one of them"),
+        (
+            "owner/albert",
+            "architecture albert is not supported",
+            "pass as --from a model of a supported type",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_refused(name, problem, way, hub, command):

@@ -678,7 +678,7 @@ def test_an_architecture_that_is_not_supported_is_named_at_its_key(command, run_
     (finding,) = command("lint", path, *AS_JSON).json["findings"]
     assert (finding["code"], finding["line"], finding["column"]) == ("MOD006", 4, 11)
     assert "models of type bert, modernbert, roberta, " in finding["message"]
-    assert finding["hint"] == "set model.config to a model of one of them"
+    assert finding["hint"] == "set model.config to a model of a supported type"
 
 
 @pytest.mark.parametrize(

@@ -260,5 +260,5 @@ def test_prepared_data_is_not_the_text_it_was_made_from(lint, tmp_path):
     (prepared / "train.tokens").touch()
     code, findings, _ = lint(str(prepared))
     assert code == 1
-    hint = f"set dataset.cache_dir to {prepared}, and dataset.path to the text it was prepared from"
+    hint = f"set dataset.cache_dir to {prepared}, and dataset.path to its original text"
     assert findings["DAT032"].endswith(f"holds prepared data, not text files | {hint}")

@@ -222,14 +222,14 @@ def test_weights_are_looked_for_where_the_trainer_looks(configured, tmp_path, na
         (
             {"model_type": "bert", "hidden_size": 384},
             "model.pretrained_checkpoint",
-            r"the weights in ckpt are those of a transformers bert, not of a NeoBERT",
+            r"the weights in ckpt belong to a transformers bert, not to a NeoBERT",
             "set model.type to hf and model.config to ckpt, "
             "or set model.pretrained_checkpoint to the weights of a NeoBERT",
         ),
         (
             {"model_type": "albert"},
             "model.pretrained_checkpoint",
-            r"the weights in ckpt are those of a transformers albert",
+            r"the weights in ckpt belong to a transformers albert",
             "set model.pretrained_checkpoint to the weights of a NeoBERT",
         ),
         (

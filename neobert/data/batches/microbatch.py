@@ -71,7 +71,7 @@ class Microbatch:
 
     @property
     def num_masked(self) -> int:
-        """Number of targets in `masked_labels`, on the host."""
+        """Number of targets in `masked_labels`; 0 without it."""
         return 0 if self.masked_labels is None else int((self.masked_labels != IGNORED).sum())
 
     @property
@@ -86,11 +86,11 @@ class Microbatch:
         return replace(self, labels=torch.where(is_first, 0, IGNORED), num_targets=int(is_first.sum()))
 
     def to(self, device: torch.device | str) -> Microbatch:
-        """Copy the tensors to a device; from pinned memory, the host does not wait for the copy."""
+        """Return a copy on a device; from pinned memory, the host does not wait for the copy."""
         return self._map_tensors(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> Microbatch:
-        """Copy the tensors to pinned memory."""
+        """Return a copy in pinned memory."""
         return self._map_tensors(lambda tensor: tensor.pin_memory())
 
     def split_segments(self, length: int) -> Microbatch:

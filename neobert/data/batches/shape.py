@@ -32,8 +32,8 @@ class BatchShape:
     """Size of a microbatch: up to `max_examples` examples in `rows` padded rows, or in `capacity` tokens.
 
     Attributes:
-        texts: most segments of an example.
-        cuts: places at which the sequence-length warm-up may cut segments.
+        texts: maximum number of segments of an example.
+        cuts: maximum number of cuts of segments by the sequence-length warm-up.
     """
 
     rows: int

@@ -101,7 +101,6 @@ class _MicrobatchStream:
         raise StopIteration
 
     def close(self) -> None:
-        """Stop the loader threads."""
         self._builders.close()
         self._loader.close()
 

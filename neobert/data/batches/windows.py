@@ -269,7 +269,7 @@ def pack_window(
 def plan_microbatches(
     lengths: NDArray[np.int64], shape: BatchShape, packer: Packer, *, is_sorted: bool
 ) -> PackPlan:
-    """Assign examples of `lengths` [n] tokens to microbatches, packed or of padded rows."""
+    """Assign examples of `lengths` [n] tokens to microbatches; `is_sorted`: by length, if rows are padded."""
     if shape.is_packed:
         return packer(lengths, shape.capacity, shape.max_examples)
     return _plan_rows(lengths, shape, is_sorted=is_sorted)

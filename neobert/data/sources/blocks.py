@@ -109,7 +109,6 @@ def _slice_blocks(part: SlicedSource) -> Iterator[Block]:
 
 
 def _count_documents(source: TextSource, max_documents: int) -> int:
-    """Count documents, up to `max_documents`."""
     if isinstance(source, FileSource) and source.known_count is not None:
         return min(max_documents, source.known_count)
     if isinstance(source, SlicedSource) and isinstance(source.source, IndexedSource):

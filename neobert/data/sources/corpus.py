@@ -73,7 +73,7 @@ class Corpus:
         names = [field.name for field in self.train.rows.fields if field.is_text]
         for row in RetryingReader.from_config(self.train, self.config):
             if any(isinstance(row[name], TokenText) for name in names):
-                message = "holds token ids, from which no tokenizer is trained"
+                message = "holds token ids, but a tokenizer is trained on text"
                 raise ProjectError("DAT001", message, TOKENIZER_OF_THE_IDS, self.label)
             yield from (row[name] for name in names)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from neobert.config.text_formats import COMPRESSIONS, PARQUET
-from neobert.data.sources.unreadable import unreadable_error
+from neobert.data.sources.unreadable import unopened_error, unreadable_error
 from neobert.runfiles.prepared_parts import is_joined
 from neobert.runfiles.run_dir import MANIFEST, RESOLVED
 
@@ -100,14 +100,15 @@ def list_files(root: Path) -> Iterator[Path]:
 def unreadable_kind(file: Path) -> str:
     """Return `empty`, `FIFO`, `socket` or `device` for a file without readable text; else an empty string.
 
-    Raises DAT001 for a broken link or a truncated file of 0 bytes.
+    Raises DAT001 for a broken link, a file that cannot be accessed, and a truncated file of 0 bytes.
     """
     try:
         state = file.stat()
     except OSError as error:
-        fault = "is a broken link" if file.is_symlink() else "cannot be accessed"
-        hint = f"restore the file, or remove {file.name}"
-        raise unreadable_error(file, f"{fault}: {error.strerror}", hint) from error
+        if not file.is_symlink() or isinstance(error, PermissionError):
+            raise unopened_error(file, error) from error
+        hint = f"restore the target of the link, or remove the link {file.name}"
+        raise unreadable_error(file, f"is a broken link: {error.strerror}", hint) from error
     if not stat.S_ISREG(state.st_mode):
         return _SPECIAL.get(stat.S_IFMT(state.st_mode), "special file")
     if state.st_size == 0 and file.suffix.lower() in (*COMPRESSIONS, PARQUET):

@@ -160,7 +160,7 @@ def _refuse_other_folder(path: Path, *, is_alone: bool) -> None:
         hint = "set dataset.path to this folder alone, or to folders with text"
         raise unreadable_error(path, _HOLDS_PREPARED, hint)
     if all((path / name).is_file() for name in PREPARED):
-        hint = f"set dataset.cache_dir to {path}, and dataset.path to the text it was prepared from"
+        hint = f"set dataset.cache_dir to {path}, and dataset.path to its original text"
         raise unreadable_error(path, _HOLDS_PREPARED, hint)
     if is_saved_dataset(path) and not is_alone:
         hint = "list this folder and the other paths in dataset.mixture"
@@ -232,7 +232,10 @@ def _is_shard_companion(path: Path) -> bool:
 
 
 def _conversion_to_text(path: Path) -> tuple[str, str]:
-    """Return why a file is not read, and a command that converts such files (stem NAME) to text."""
+    """Return why a file is not read, and a command that converts such files (stem NAME) to text.
+
+    Both are empty for an unknown suffix.
+    """
     example = Path(f"NAME{_describe_kind(path)}") if path.suffix else path
     reason, hint = conversion_to_text(uncompressed_suffix(path), example) or ("", "")
     return reason, hint

@@ -20,12 +20,10 @@ class _DerivedSource:
 
     @property
     def rows(self) -> RowFormat:
-        """Row format of the underlying source."""
         return self.source.rows
 
     @property
     def column(self) -> str | None:
-        """Columns of the underlying source; None for text without columns."""
         return self.source.column
 
 

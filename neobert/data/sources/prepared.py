@@ -43,7 +43,7 @@ class PreparedSource:
 
     def refuse(self, message: str) -> NoReturn:
         """Raise DAT001 for a use that needs the text."""
-        hint = "set dataset.path to the text that it was prepared from"
+        hint = "set dataset.path to the original text"
         raise ProjectError("DAT001", message, hint, self.label)
 
 
@@ -70,7 +70,7 @@ def prepared_splits(folder: Path, rows: RowFormat, dataset: DatasetConfig) -> di
     """Return the splits of joined parts. Raises DAT001 for a stream, and for a slice of the training text."""
     if dataset.streaming or dataset.train_split != "train":
         key = "dataset.streaming" if dataset.streaming else "dataset.train_split"
-        hint = f"remove {key}, or set dataset.path to the text that it was prepared from"
+        hint = f"remove {key}, or set dataset.path to the original text"
         raise ProjectError("DAT001", f"{folder} is prepared text, which is read as a whole", hint, key)
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))

@@ -29,7 +29,7 @@ from neobert.data.sources.unreadable import unopened_error
 from neobert.errors import ProjectError
 from neobert.runfiles.prepared_parts import is_joined, parts_in
 
-MAX_FILES, MAX_CHARACTERS, CHARACTERS_OF_FILE = 64, 1 << 22, 1 << 16
+MAX_FILES, MAX_CHARACTERS, MIN_FILE_CHARACTERS = 64, 1 << 22, 1 << 16
 """Maximum number of files whose first rows are read, characters over all files, and minimum per file."""
 SAMPLE_CHARACTERS = 1 << 17
 NEEDS_PYARROW = ".zst"
@@ -140,8 +140,8 @@ def group_by_use(
 def _inspect_rows(
     preview: Preview, training: list[TextFile], evaluation: list[TextFile], rows: RowFormat, can_open: CanOpen
 ) -> Preview:
-    """Read the first rows of the files, and add their number and the copies among them."""
-    max_characters = max(CHARACTERS_OF_FILE, MAX_CHARACTERS // min(MAX_FILES, len(training)))
+    """Return the preview with the counts, copies and sample of the first rows of the files."""
+    max_characters = max(MIN_FILE_CHARACTERS, MAX_CHARACTERS // min(MAX_FILES, len(training)))
     seen = {
         text_digest(_row_text(row, rows)) for row in _first_rows(evaluation, rows, can_open, max_characters)
     }
@@ -175,7 +175,6 @@ def _inspect_rows(
 def _first_rows(
     files: Sequence[TextFile], rows: RowFormat, can_open: CanOpen, max_characters: int
 ) -> Iterator[Row]:
-    """Yield the first rows of files, of about `max_characters` characters each."""
     from neobert.data.sources.text_files import read_rows  # `lint` of text elsewhere does without
 
     for file in islice(files, MAX_FILES):

@@ -59,7 +59,6 @@ class RetryingReader:
         )
 
     def __iter__(self) -> Iterator[Row]:
-        """Iterate over all documents."""
         state = None
         while True:
             rows, state = self.read(state, CHUNK_DOCUMENTS, CHUNK_CHARACTERS)
@@ -113,7 +112,7 @@ class RetryingReader:
         return rows, state
 
     def record_progress(self) -> None:
-        """Record progress."""
+        """Set `last_progress_s` to the current time."""
         self.last_progress_s = time.monotonic()
 
     def _pause_before_retry(self, attempt: int, error: Exception) -> None:

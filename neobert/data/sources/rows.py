@@ -72,7 +72,7 @@ def parse_text(value: object, column: str, location: str, setting: str = TEXT_SE
 
 
 def column_error(message: str, columns: Mapping[str, object], location: str, setting: str) -> ProjectError:
-    """Return DAT011. For a text, the hint lists string columns and how to unnest text."""
+    """Return DAT011 with a hint that lists the columns: for the text, only columns of strings."""
     names, ways = list(columns), []
     if setting in (TEXT_SETTING, TEXT_OPTION):
         ways = [NESTED] * any(isinstance(value, Mapping | list | tuple) for value in columns.values())
@@ -90,7 +90,7 @@ def trl_hint(columns: Collection[str]) -> str:
 
 
 _ASCII = "".join(map(chr, range(128)))
-_WHITE_SPACE = "".join(filter(str.isspace, _ASCII)).encode("ascii")
+_WHITESPACE = "".join(filter(str.isspace, _ASCII)).encode("ascii")
 _LOWER_CASE = _ASCII.lower().encode("ascii") + bytes(128)
 Row = Mapping[str, Any]
 TEXT = "text"
@@ -169,7 +169,7 @@ class RowFormat:
                 "DAT011", f"several columns are named {name!r}", "rename all but one", location
             )
 
-    def chosen(self, columns: Mapping[str, str]) -> RowFormat:
+    def with_columns(self, columns: Mapping[str, str]) -> RowFormat:
         """Return a copy that reads each field from its column in `columns`."""
         return replace(
             self, fields=tuple(replace(field, column=columns[field.name]) for field in self.fields)
@@ -247,7 +247,7 @@ def without_whitespace_and_case(text: str) -> str:
     ("a word ?" and "a word?").
     """
     if text.isascii():  # ten times as fast, and the same
-        return text.encode("ascii").translate(_LOWER_CASE, _WHITE_SPACE).decode("ascii")
+        return text.encode("ascii").translate(_LOWER_CASE, _WHITESPACE).decode("ascii")
     return "".join(text.split()).casefold()
 
 

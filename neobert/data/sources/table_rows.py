@@ -28,7 +28,7 @@ from neobert.plurals import counted
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
 MAX_ROWS, MAX_BYTES = 1024, 1 << 24
-LINES_OF_BEGINNING = 4
+BEGINNING_LINES = 4
 MESSAGES = "messages"
 """Column of a row that is a list without columns: only conversations are written in that form."""
 _ONE_PER_LINE = "write one JSON object per line"
@@ -44,7 +44,7 @@ _COMPLETE = "add the missing fields to this line, or remove the line"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _SEPARATING = re.compile("[,;\t|]")
 _SWALLOWED = re.compile(r"[\t\r\n\"]")
-_COLUMNS_OF_PANDAS = re.compile(r'\s*\{\s*"[^"]*"\s*:\s*\{\s*"0"\s*:')
+_PANDAS_COLUMNS = re.compile(r'\s*\{\s*"[^"]*"\s*:\s*\{\s*"0"\s*:')
 _SPACE = re.compile(r"[ \t\r\n]*")
 _START, _FIRST, _OBJECT, _NEXT, _END = "the array", "its first object", "an object", "a comma", "the end"
 # NaN, which is not JSON, is what Python writes for a missing value.
@@ -77,9 +77,9 @@ def read_table_rows(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -
         return iter(())
     if first.text.lstrip().startswith("["):
         return _json_array(chain([first], pieces), path)
-    read = [first, *islice(pieces, LINES_OF_BEGINNING)]
+    read = [first, *islice(pieces, BEGINNING_LINES)]
     is_only_line = all(each.number == first.number or not each.text.strip() for each in read)
-    if is_only_line and _COLUMNS_OF_PANDAS.match(first.text):
+    if is_only_line and _PANDAS_COLUMNS.match(first.text):
         raise unreadable_error(path, "is column-oriented JSON, not rows", _RECORDS)
     if is_squad("".join(piece.text for piece in read)):
         return squad_rows((piece.text for piece in chain(read, pieces)), path)
@@ -99,7 +99,7 @@ def _parse_object(line: str, location: str) -> dict[str, Any]:
         if (values := _INDENTED.get(line.strip())) is not None:
             raise unreadable_error(
                 location,
-                "begins a value of several lines",
+                "starts a JSON value that spans several lines",
                 f"{_ONE_PER_LINE}: jq -c {values} in.json > out.jsonl",
             ) from error
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
@@ -110,7 +110,7 @@ def _parse_object(line: str, location: str) -> dict[str, Any]:
 
 
 def _row_from_value(value: object) -> dict[str, Any] | None:
-    """Return an object, or the row of a conversation that is a bare list of messages."""
+    """Return an object unchanged, a list of messages as the row of a conversation, anything else as None."""
     if isinstance(value, list) and all(isinstance(each, dict) for each in value):
         return {MESSAGES: value}
     return value if isinstance(value, dict) else None
@@ -162,8 +162,8 @@ def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowF
             yield location, dict(zip(header, fields, strict=True))
     except csv.Error as error:
         reason = str(error).replace("\t", "\\t")
-        runs_on = f"a quoted field runs to line {reader.line_num}: " if reader.line_num > first else ""
-        raise unreadable_error(f"{path}:{first}", f"is not CSV: {runs_on}{reason}", hint) from error
+        runs_on = f" (a quoted field runs to line {reader.line_num})" if reader.line_num > first else ""
+        raise unreadable_error(f"{path}:{first}", f"is not CSV: {reason}{runs_on}", hint) from error
 
 
 def _is_cut_short(fields: Sequence[str], header: Sequence[str]) -> bool:
@@ -287,7 +287,7 @@ def _parquet_values(table: Any, path: Path, columns: list[str] | None, row_group
 
 
 def parquet_columns(handle: IO[bytes], path: Path, rows: RowFormat) -> dict[str, str]:
-    """Return the column of each field. Raises the same errors as `parquet_rows`."""
+    """Return the column of each field, by field name. Raises the same errors as `parquet_rows`."""
     with _open_parquet(handle, path) as table:
         return _select_columns(table, path, rows)
 

@@ -3,9 +3,9 @@
 A document of a `.txt` or Markdown file is a paragraph: the lines between blank lines, or a line of its own
 with `dataset.document_per_line`. Line endings become LF, as in
 `datasets`. A file without blank lines is one long document, which `dataset.long_documents` later splits or
-truncates; documents beyond `MAX_RUN_CHARACTERS` are split there first, at the end of a line, or at white
-space inside a longer line. In other formats, each row is a document. Files need not fit in memory, nor lines
-of a `.txt` file.
+truncates; documents beyond `MAX_RUN_CHARACTERS` are split there first, at the end of a line, or at
+whitespace inside a longer line. In other formats, each row is a document. Files need not fit in memory, nor
+lines of a `.txt` file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LABELLED_ROWS, _LISTED_LABELS, _LABEL_CHARACTERS = 10_000, 10, 40
 def read_rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iterator[Row]:
     """Yield the rows of a file, or of one Parquet row group, in order.
 
-    Raises DAT001 for a file that cannot be read, DAT011 for missing or ambiguous columns, DAT020 for labels.
+    Raises DAT001 for an unreadable file, DAT011 for missing or ambiguous columns, DAT020 for invalid labels.
     """
     try:
         yield from _iterate_rows(path, rows, row_group)
@@ -57,7 +57,7 @@ def read_rows(path: Path, rows: RowFormat, row_group: int | None = None) -> Iter
 
 
 def _describe_refused_rows(path: Path, rows: RowFormat) -> str:
-    """Return as text how many of the first rows of a table are refused; empty for a single row."""
+    """Return as text how many of the first rows of a table are refused; empty for fewer than two."""
     table, columns = read_table(path, rows), dict[str, str]()
     number, num_refused, part = 0, 0, "the first "
     with suppress(ProjectError):  # a malformed row ends the count
@@ -182,7 +182,7 @@ def _table_rows(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> It
             columns = rows.columns(values, location)
             needed = {*columns.values()}
         elif not values.keys() >= needed:
-            rows.chosen(columns).columns(values, location)  # raises DAT011 for the missing column
+            rows.with_columns(columns).columns(values, location)  # raises DAT011 for the missing column
         row = rows.row(values, columns, location)
         yield {
             name: replace_surrogates(each) if isinstance(each, str) else each for name, each in row.items()
@@ -237,5 +237,5 @@ def _open_compressed(path: Path, compression: str) -> Any:
 
 def _damaged_file_error(path: Path, error: Exception) -> Exception:
     name = COMPRESSIONS[path.suffix.lower()]
-    hint = f"copy the file again; or remove {path.suffix} from its name if the file is not compressed"
+    hint = f"copy the file again, or rename the file without {path.suffix} if it is not compressed"
     return unreadable_error(path, f"the {name} data is truncated or corrupt ({error})", hint)

@@ -96,8 +96,9 @@ def unreadable_error(location: Path | str, message: str, hint: str) -> ProjectEr
 
 
 def unopened_error(path: Path, error: OSError) -> ProjectError:
-    """Return DAT001 for a file that cannot be opened or read, with the reason of the operating system."""
-    return unreadable_error(path, f"cannot be read: {error.strerror or error}", "check path and permissions")
+    """Return DAT001 for a file that cannot be opened or read, with the operating system's reason."""
+    message = f"cannot be read: {error.strerror or error}"
+    return unreadable_error(path, message, "check the path and its permissions")
 
 
 def conversion_to_text(suffix: str, path: Path) -> tuple[str, str] | None:

@@ -26,7 +26,7 @@ class BlockRecord:
         self.counts = Counts()
 
     def add(self, encoded: Encoded) -> None:
-        """Add a batch."""
+        """Add the sizes, counts and content of a batch."""
         self.counts.add(encoded.counts)
         lengths = encoded.example_lengths
         self._examples += len(lengths)

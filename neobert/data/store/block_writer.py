@@ -22,7 +22,7 @@ from neobert.data.tokenize.encoding_pool import encode_sources
 from neobert.progress import Progress
 
 SPLIT_NAMES = {"train": "training", "eval": "evaluation"}
-OF_BLOCKS = ("num_blocks", "blocks", DIGESTS, TEXTS)
+BLOCK_VALUES = ("num_blocks", "blocks", DIGESTS, TEXTS)
 """Values of a manifest entry that only a text in parts needs."""
 
 
@@ -54,7 +54,7 @@ class SplitRows:
 
 @dataclass(frozen=True)
 class BlockWriter:
-    """Writer of splits.
+    """Writer of the splits of a text into `folder`.
 
     Attributes:
         splits: names of the splits that are written, which decides what is compared.

@@ -29,7 +29,7 @@ from neobert.data.sources.parts import (
 from neobert.data.sources.readers import TextSource
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.store.block_record import record_counts
-from neobert.data.store.block_writer import OF_BLOCKS, BlockRows, BlockWriter, SplitRows
+from neobert.data.store.block_writer import BLOCK_VALUES, BlockRows, BlockWriter, SplitRows
 from neobert.data.store.overlap import DIGESTS, TEXTS, compared_fields, count_overlap
 from neobert.data.store.report import split_report
 from neobert.data.store.token_store import FORMAT_VERSION, convert_write_errors, write_manifest
@@ -199,7 +199,7 @@ def _describe_split(written: dict[str, Any], source: TextSource, examples: Examp
             raise empty_text_error(part.label, counts)
         corpora.append({name: record[name] for name in ("segments", "tokens", "examples")})
         total.add(counts)
-    described = {name: value for name, value in written.items() if name not in OF_BLOCKS}
+    described = {name: value for name, value in written.items() if name not in BLOCK_VALUES}
     if isinstance(source, ConcatenatedSource):
         described["corpora"] = corpora
     return described | {"counts": split_report(source.label, total)}
@@ -276,7 +276,6 @@ def _no_documents_error(source: TextSource, request: PreparationRequest) -> Proj
 
 
 def _empty_share_hint(dataset: DatasetConfig) -> str:
-    """Return the hint for an empty `validation_split` share."""
     paths = corpus_paths(dataset)
     if len(paths) == 1 and text_format(Path(paths[0])) == TEXT:
         return LINES_TO_DOCUMENTS.format(quote(paths[0]))

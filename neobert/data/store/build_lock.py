@@ -68,7 +68,7 @@ def _not_a_lock_error(path: Path) -> ProjectError:
     hint = "remove this path, or set dataset.cache_dir or NEOBERT_CACHE to another folder"
     return ProjectError(
         "DAT009",
-        "cannot be the lock file of this cache: not a regular file, or one with several hard links",
+        "is not a regular file with one hard link, so it cannot be the lock file of this cache",
         hint,
         str(path),
     )

@@ -51,7 +51,10 @@ def open_text(folder: Path, manifest: dict[str, Any], split: str) -> SegmentStor
 
 
 def _allow_open_files(number: int) -> None:
-    """Raise this process's limit on open files: each mapped file stays open."""
+    """Increase this process's limit on open files: each mapped file stays open.
+
+    Raises DAT009 if the hard limit is too low.
+    """
     needed = number + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -32,8 +32,8 @@ Written = Sequence[tuple[Path, Mapping[str, Any]]]
 
 def compared_fields(config: RunConfig, rows: RowFormat) -> list[str]:
     """Return the fields whose texts are compared across rows; empty for tasks without pairs."""
-    is_of_pairs = spec_of(config).predicts == "pairs"
-    return [field.name for field in rows.fields if field.is_text] if is_of_pairs else []
+    has_pairs = spec_of(config).predicts == "pairs"
+    return [field.name for field in rows.fields if field.is_text] if has_pairs else []
 
 
 def row_digest(key: str) -> bytes:
@@ -69,7 +69,7 @@ def _read_digests(name: str, written: Written) -> Iterator[Digests]:
 
 
 def count_copies(training: Iterable[Digests], evaluation: Digests) -> tuple[int, int]:
-    """Return how many training texts occur in the evaluation text, and how many of its texts in training."""
+    """Return the number of training rows that are in evaluation, and of evaluation rows in training."""
     known, sizes = np.unique(evaluation, return_counts=True)
     in_training, is_found = 0, np.zeros(len(known), dtype=np.bool_)
     for digests in training if len(known) else ():

@@ -14,7 +14,9 @@ ROWS = 1024
 
 
 def pair_counts(microbatches: Sequence[Microbatch], per_step: int) -> dict[str, float]:
-    """Return pairs per step, and the share of other unscored pairs that repeat a text of a query's own pair.
+    """Return the number of pairs per step, and the share of other pairs that repeat a text of a pair.
+
+    Scored examples are not compared.
 
     Args:
         microbatches: the first ones of the run, of all ranks in their global order. An incomplete last step

@@ -71,7 +71,7 @@ def prepare_part(config: RunConfig, output: Path, part: PartNumber) -> dict[str,
 
 def _check_can_be_split(config: RunConfig) -> None:
     if (folder := joined_folder(config.dataset)) is not None:
-        hint = "set dataset.path to the text that it was prepared from"
+        hint = "set dataset.path to the original text"
         raise ProjectError("DAT001", "is already prepared", hint, str(folder))
     if config.dataset.streaming:
         raise ProjectError(

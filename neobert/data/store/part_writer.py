@@ -22,7 +22,7 @@ from neobert.runfiles.prepared_parts import PART_FORMAT, PartNumber
 
 @dataclass(frozen=True)
 class PartWriter:
-    """Writer of one part.
+    """Writer of one part: its splits, tokenizer and manifest.
 
     Attributes:
         output: folder of all parts.

@@ -129,7 +129,7 @@ def _stored_request_keys(request: PreparationRequest) -> tuple[str, ...]:
 
 
 def list_different_values(stored: dict[str, Any], requested: dict[str, Any]) -> str:
-    """Return the names of the values in which two requests differ."""
+    """Return the names of the values in which two requests differ, comma-separated."""
     return ", ".join(name for name in requested if stored.get(name) != requested[name])
 
 
@@ -160,7 +160,6 @@ def _check_manifest(
 
 
 def _add_columns(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
-    """Add the columns that training reads to the counts of a split."""
     column = corpus.train.column
     return counts if column is None else {"source": counts["source"], "column": column} | counts
 
@@ -227,7 +226,10 @@ def _check_fills_microbatch(train: SegmentStore | MixedText, shape: BatchShape, 
 
 
 def first_segment_pieces(store: SegmentStore, tokenizer: TokenizerBundle) -> list[Piece]:
-    """Return the first segment as (text, is supervised) pieces; empty for a store without such marks."""
+    """Return the first `MAX_CHARACTERS` characters of the first segment as (text, is supervised) pieces.
+
+    Empty for a store without the column `SUPERVISED`.
+    """
     if SUPERVISED.name not in store.column_names:
         return []
     first = store.gather(np.zeros(1, dtype=np.int64))

@@ -131,7 +131,7 @@ class _FolderCopy:
                 raise _ContentMismatchError("does not match its checksum in the manifest")
 
     def _read_with_retries(self, action: Callable[[], Result], name: str) -> Result:
-        """Return the result of a read, with the retries of streamed text."""
+        """Return the result of `action`, retried like streamed text. Raises DAT010 after the last."""
         dataset, attempt = self.dataset, 0
         while True:
             try:
@@ -152,7 +152,7 @@ class _FolderCopy:
 def _run_until_error(
     pool: ThreadPoolExecutor, copy: Callable[[Any], int], items: Iterable[Any]
 ) -> Iterable[int]:
-    """Return the results of all items; after an error, items that have not begun are left out."""
+    """Return the results of all items; after an error, cancel the items that have not begun."""
     try:
         yield from pool.map(copy, items)
     except BaseException:
@@ -180,7 +180,7 @@ def _is_in_part_folder(name: str) -> bool:
 
 
 def make_room(folder: Path, num_bytes: int, limit_gib: float | None) -> None:
-    """Remove the least recently used copies until another one fits the limit. Raises DAT009."""
+    """Remove the least recently used copies until `num_bytes` fit the limit. Raises DAT009 beyond it."""
     if limit_gib is None:
         return
     if num_bytes > limit_gib * GIB:
@@ -198,7 +198,6 @@ def make_room(folder: Path, num_bytes: int, limit_gib: float | None) -> None:
 
 
 def _lost_file_error(location: str, error: Exception) -> ProjectError:
-    """Return DAT010 for a file that could not be copied."""
     if isinstance(error, _ContentMismatchError):
         message, hint = str(error), "join the parts, and copy them to the store again"
     elif isinstance(error, FileNotFoundError):

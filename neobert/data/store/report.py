@@ -16,14 +16,14 @@ from neobert.data.tokenize.encoding import Counts
 from neobert.plan.derived import Derived
 from neobert.plan.size import num_processes
 
-OF_SOME_TASKS = ("one_sided", "labels", "words", "conversations", "stops", "faults", "left_out")
+OPTIONAL_COUNTS = ("one_sided", "labels", "words", "conversations", "stops", "faults", "left_out")
 
 
 def split_report(label: str, counts: Counts) -> dict[str, Any]:
     """Return the counts of a split's documents, segments and tokens."""
     report = {"source": label, **asdict(counts), "truncation_share": round(counts.truncation_share, 6)}
     report["histogram"] = _histogram_bins(counts.histogram)
-    return {name: value for name, value in report.items() if name not in OF_SOME_TASKS or value}
+    return {name: value for name, value in report.items() if name not in OPTIONAL_COUNTS or value}
 
 
 def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class TokenStore(SegmentStore):
         return tuple(self.columns)
 
     def column(self, name: str) -> Iterator[NDArray[Any]]:
-        """Yield the values of a side column at once."""
+        """Yield one array, all values of a side column."""
         yield self.columns[name]
 
     def highest_id(self) -> int:
@@ -166,7 +166,7 @@ def column_file(split: str, column: str) -> str:
 
 
 def little_endian(dtype: str) -> np.dtype[Any]:
-    """Return the type of a file of this type."""
+    """Return a type in the byte order of files."""
     return np.dtype(dtype).newbyteorder("<")
 
 

@@ -68,7 +68,7 @@ class Counts:
     left_out: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: Counts) -> None:
-        """Add the counts of another batch."""
+        """Add the counts of the batch that follows."""
         self.faults = merge_occurrences(self.faults, other.faults, self.documents)
         for item in fields(self):
             if item.name == "faults":
@@ -195,7 +195,7 @@ class SegmentEncoder:
     ascii_backend: Tokenizer | None = None
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
-        """Encode one batch of rows."""
+        """Encode the texts of one batch. Raises DAT002 as `token_ids` does."""
         counts = Counts()
         flat = array("I")
         lengths: list[int] = []
@@ -230,7 +230,6 @@ class SegmentEncoder:
             yield from read(group)
 
     def _stored_ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
-        """Yield the ids of texts that have them."""
         size = len(self.is_maskable)
         for text in texts:
             assert isinstance(text, TokenText)
@@ -263,9 +262,9 @@ class SegmentEncoder:
         self.ascii_backend.encode_special_tokens = self.is_plain
         ascii_texts = [text for text in texts if text.isascii()]
         other_texts = [text for text in texts if not text.isascii()]
-        ascii_ones = iter(self.ascii_backend.encode_batch_fast(ascii_texts, add_special_tokens=False))
-        others = iter(self.backend.encode_batch_fast(other_texts, add_special_tokens=False))
-        return [next(ascii_ones if text.isascii() else others) for text in texts]
+        ascii_encodings = iter(self.ascii_backend.encode_batch_fast(ascii_texts, add_special_tokens=False))
+        other_encodings = iter(self.backend.encode_batch_fast(other_texts, add_special_tokens=False))
+        return [next(ascii_encodings if text.isascii() else other_encodings) for text in texts]
 
     def _pieces_with_end_marks(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield (piece, True for the last one) of a document."""
@@ -300,7 +299,7 @@ class SegmentEncoder:
     def keep_pieces(
         self, num_tokens: int, pieces: Iterator[tuple[int, int]], counts: Counts
     ) -> Iterable[tuple[int, int]]:
-        """Return the kept pieces of a text above `max_length` (all, the first or none), and count it."""
+        """Return the kept pieces of a text above `max_length`: all, the first or none. Count the text."""
         if self.long_documents == "split":
             counts.split += 1
             return pieces
@@ -361,7 +360,7 @@ def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 def batched(
     items: Iterable[Item], max_items: int, max_characters: int, size_of: Callable[[Item], int]
 ) -> Iterator[tuple[Item, ...]]:
-    """Yield batches that end at `max_items` items or at `max_characters` characters."""
+    """Yield batches that end at `max_items` items, or at `max_characters` by the sum of `size_of`."""
     batch: list[Item] = []
     size = 0
     for item in items:

@@ -109,15 +109,15 @@ def _broken_pool_error(*, has_started: bool) -> ProjectError:
     return ProjectError("DAT009", message, GUARD, "dataset.num_proc")
 
 
-_encoder_of_process: Encoder | None = None
+_worker_encoder: Encoder | None = None
 
 
 def _start_process(encoder: Encoder) -> None:
-    global _encoder_of_process
+    global _worker_encoder
     os.environ[PARALLELISM_ENV] = "false"  # there is a process per core already
-    _encoder_of_process = encoder
+    _worker_encoder = encoder
 
 
 def _encode_in_process(rows: tuple[Row, ...]) -> Encoded:
-    assert _encoder_of_process is not None
-    return _encoder_of_process.encode(rows)
+    assert _worker_encoder is not None
+    return _worker_encoder.encode(rows)

@@ -21,9 +21,9 @@ MAX_DOCUMENTS = 1000
 def measure_agreement(
     config: RunConfig, tokenizer: TokenizerBundle, part: PartNumber | None = None
 ) -> dict[str, int]:
-    """Return the agreement of the tokenizer with the token ids of a run's data; empty for text.
+    """Return the counts of `compare_shards` for a run's data; empty without files of token ids.
 
-    Of many parts, each compares its share of the files, and together they compare all.
+    A part of K/N compares every N-th file, so that all parts together compare all files.
     """
     encoder, files = load_examples(config).encoder(tokenizer), [*_shard_files(config.dataset)]
     if part is not None:
@@ -32,7 +32,6 @@ def measure_agreement(
 
 
 def _shard_files(dataset: DatasetConfig) -> Iterator[Path]:
-    """Yield the files of token ids that a config names."""
     places = (
         place for each in list_corpora(dataset) if each.path for place in resolve_paths(corpus_paths(each))
     )

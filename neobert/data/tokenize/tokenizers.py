@@ -64,7 +64,7 @@ class TokenizerBundle:
 
     @cached_property
     def digest(self) -> str:
-        """Sha256 hex of the tokenizer's canonical JSON and of its special tokens' roles.
+        """SHA-256 in hex of tokenizer.json, inert tokens, special tokens' roles and the chat template.
 
         Computed on demand: for a large vocabulary, it takes seconds and hundreds of MB.
         """
@@ -98,21 +98,21 @@ class TokenizerBundle:
         return name in self.tokenizer.model_input_names and 1 in framed.type_ids
 
     def role_ids(self) -> dict[str, int | None]:
-        """Return the ids of special tokens, by their names in a model's config.
+        """Return the ids of special tokens, None for a missing one, by their names in a model's config.
 
-        An encoder without bos and eos tokens gets the first and last token of its texts. An end token that
-        also pads is only the end: the embedding of a padding token is not trained.
+        A missing bos or eos id is replaced by the id of cls or sep. pad_token_id is None if the padding token
+        also ends texts: the embedding of a padding token is not trained.
         """
         roles = ("pad", "cls", "sep", "bos", "eos", "mask")
         ids = {role: getattr(self.tokenizer, f"{role}_token_id") for role in roles}
-        for role, of_encoder in (("bos", "cls"), ("eos", "sep")):
-            ids[role] = ids[of_encoder] if ids[role] is None else ids[role]
+        for role, fallback in (("bos", "cls"), ("eos", "sep")):
+            ids[role] = ids[fallback] if ids[role] is None else ids[role]
         if ids["pad"] == ids["eos"]:
             ids["pad"] = None
         return {f"{role}_token_id": number for role, number in ids.items()}
 
     def summary(self) -> dict[str, Any]:
-        """Return digest, sizes, framing and effect on the text for reports."""
+        """Return digest, sizes, algorithm, treatment of case and accents, and framing, for reports."""
         sizes = {"digest": self.digest, "vocab_size": self.vocab_size, "tokens": self.num_tokens}
         names = map(self.tokenizer.convert_ids_to_tokens, (self.framing.start, self.framing.end))
         start, end = map(" ".join, names)
@@ -178,7 +178,7 @@ def open_tokenizer(
 
 
 def _has_role(tokenizer: PreTrainedTokenizerFast, role: str) -> bool:
-    """Return whether a tokenizer has a special token; in an encoder's, the separator ends a text."""
+    """Return whether a tokenizer has a special token; a sep token also counts as an eos token."""
     names = (role, "sep_token") if role == "eos_token" else (role,)
     return any(getattr(tokenizer, name) is not None for name in names)
 
@@ -211,7 +211,7 @@ def build_bundle(tokenizer: PreTrainedTokenizerFast, location: str) -> Tokenizer
     return TokenizerBundle(
         tokenizer=tokenizer,
         vocab_size=vocab_size,
-        num_tokens=len(_read_vocabulary(tokenizer)),
+        num_tokens=len(_vocabulary_without_inert_tokens(tokenizer)),
         framing=framing,
         pair_framing=measure_framing(tokenizer.backend_tokenizer, 2),
         pad_id=tokenizer.pad_token_id,
@@ -243,11 +243,11 @@ def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
     Inert tokens are ignored; `count_renumbered` distinguishes renamed tokens from another vocabulary.
     Raises TOK001 for a file that is not a tokenizer.
     """
-    here, there = (_read_vocabulary(each) for each in (bundle.tokenizer, from_file(file)))
+    here, there = (_vocabulary_without_inert_tokens(each) for each in (bundle.tokenizer, from_file(file)))
     return count_renumbered(here, there), len(there)
 
 
-def _read_vocabulary(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
+def _vocabulary_without_inert_tokens(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
     return {token: number for token, number in tokenizer.get_vocab().items() if not INERT.fullmatch(token)}
 
 

@@ -61,7 +61,7 @@ def trained_identity(config: TokenizerConfig) -> dict[str, Any]:
 
 
 def describe_tokenizer(backend: Tokenizer) -> dict[str, str]:
-    """Return what a tokenizer does to case and to accents, measured on samples, and its algorithm."""
+    """Return a tokenizer's algorithm, and its treatment of case and accents, measured on one letter."""
     normalized = "Ä" if backend.normalizer is None else backend.normalizer.normalize_str("Ä")
     return {
         "algorithm": type(backend.model).__name__,

@@ -66,7 +66,7 @@ def head_of_texts(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _split_word(word: re.Match[str]) -> str:
-    """Split a long word into parts of the length that tokenizers split it into, or that they do not know."""
+    """Split a long word into parts of `PART_OF_WORD` characters, separated by spaces."""
     return " ".join(word[0][at : at + PART_OF_WORD] for at in range(0, len(word[0]), PART_OF_WORD))
 
 
@@ -82,7 +82,7 @@ def require_text(*, has_text: bool) -> None:
 
 
 def require_size(vocab_size: int, min_size: int, others: str) -> None:
-    """Raise TOK004 for a vocabulary without space for words next to its `others`."""
+    """Raise TOK004 for a size below `min_size`; `others` names the tokens that are not words."""
     if vocab_size < min_size:
         raise ProjectError(
             "TOK004",

@@ -19,7 +19,7 @@ BARE, MASKED, CAUSAL, TEXTS, TOKENS = (
     "AutoModelForSequenceClassification",
     "AutoModelForTokenClassification",
 )
-OF_WORDS = (MASKED, CAUSAL)
+VOCABULARY_HEADS = (MASKED, CAUSAL)
 """Heads over the vocabulary, which a checkpoint must have."""
 KEPT_REASON = "a block keeps the inputs of its matrix products, norms and activation"
 
@@ -130,11 +130,11 @@ def attention_layers(
 ) -> dict[str, Linear]:
     """Return the linear layers of a block's attention: of queries, keys, values, and the output."""
     query, key, value, output = names
-    of_pairs = Linear(hidden, kv_heads * head_size, Layout(PROJECTION, kv_heads))
+    key_value = Linear(hidden, kv_heads * head_size, Layout(PROJECTION, kv_heads))
     return {
         query: Linear(hidden, heads * head_size, Layout(PROJECTION, heads)),
-        key: of_pairs,
-        value: of_pairs,
+        key: key_value,
+        value: key_value,
         output: Linear(heads * head_size, hidden),
     }
 

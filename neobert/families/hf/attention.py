@@ -95,8 +95,8 @@ def attend_by_formula(
     """Attend within one document by the formula of the model's shape, without dropout."""
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
     # Only models with windows have to number their blocks.
-    of_block = spec if spec.window is None else spec.for_layer(cast("int", module.layer_idx))
-    return plain_attention(q, k, v, of_block), None
+    block_spec = spec if spec.window is None else spec.for_layer(cast("int", module.layer_idx))
+    return plain_attention(q, k, v, block_spec), None
 
 
 AttentionInterface.register(PACKED, attend_packed)

@@ -93,9 +93,10 @@ Describe = Callable[[Settings, Sizes], Blocks]
 
 
 def read_sizes(settings: Settings, default: Sizes, names: Mapping[str, str]) -> Sizes:
-    """Read the sizes.
+    """Read the sizes of the blocks from settings, with `default` for missing ones.
 
-    Without a setting, a model with another number of heads has as many heads of keys and values.
+    A missing num_key_value_heads is num_attention_heads unless that has its default.
+    Raises `ProjectError` MOD006 if the heads do not divide the hidden size, or the heads of keys the heads.
 
     Args:
         default: sizes of the architecture in transformers; its head size is 0 if that is hidden / heads.
@@ -233,7 +234,7 @@ def model_of_blocks(
     name: str, default: Sizes, describe: Describe, *, names: Mapping[str, str] | None = None, **parts: Any
 ) -> Architecture:
     """Return an architecture of blocks, with part names and head of a Llama unless `parts` sets others."""
-    of_llama: dict[str, Any] = {
+    llama_parts: dict[str, Any] = {
         "prefix": "model.",
         "blocks": "layers",
         "embedding": "embed_tokens",
@@ -244,4 +245,4 @@ def model_of_blocks(
     shape = partial(
         shape_from_blocks, architecture=name, default=default, describe=describe, names=names or {}
     )
-    return Architecture(shape=shape, names=names or {}, **of_llama | parts)
+    return Architecture(shape=shape, names=names or {}, **llama_parts | parts)

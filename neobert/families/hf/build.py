@@ -28,7 +28,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.export.weights import LoadReport, load_state
 from neobert.families.backbone import Backbone
-from neobert.families.hf.architecture import BARE, OF_WORDS, Architecture
+from neobert.families.hf.architecture import BARE, VOCABULARY_HEADS, Architecture
 from neobert.families.hf.attention import PACKED, PLAIN, choose_kernel, use_attention
 from neobert.families.hf.causal import prepare_causal
 from neobert.families.hf.heads import takes_texts
@@ -216,7 +216,7 @@ def _special_token_ids(tokenizer: TokenizerBundle, known: Any, values: Mapping[s
 def _refuse_other_padding(
     pad_id: int | None, settings: Settings, architecture: Architecture, *, is_fresh: bool
 ) -> None:
-    """Raise `ProjectError` MOD006 if the padding id shifts positions against those of the weights."""
+    """Raise `ProjectError` MOD006 if the padding id gives tokens other positions than in training."""
     padding, expected = architecture.padding, architecture.first_position(settings) - 1
     if padding is None or pad_id == expected:
         return
@@ -285,7 +285,7 @@ def load_weights(model: PreTrainedModel, auto_class: str, folder: Path) -> LoadR
 
 
 def _may_be_missing(model: PreTrainedModel, auto_class: str, name: str) -> bool:
-    return auto_class not in OF_WORDS and name.startswith(head_prefixes(model, auto_class))
+    return auto_class not in VOCABULARY_HEADS and name.startswith(head_prefixes(model, auto_class))
 
 
 def read_model(

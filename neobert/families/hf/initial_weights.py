@@ -78,7 +78,9 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
         if task.mix_key:
             hint = f"set {task.mix_key} to 0, or {hint}"
     elif names := _separate_tables(shape, architecture, in_files, folder):
-        message = f"the checkpoint has {listed(names)} with other values, but {TIED} makes them one weight"
+        message = (
+            f"the checkpoint has {listed(names)} with different values, but {TIED} makes them one weight"
+        )
         hint = f"set {TIED} to false in config.json of {folder}"
     else:
         return

@@ -13,7 +13,7 @@ from neobert.families.hf.settings import Settings
 from neobert.families.linear import Linear
 from neobert.families.shape import ModelShape, ParameterCount
 
-OF_BERT = (
+BERT_LAYERS = (
     "attention.self.query",
     "attention.self.key",
     "attention.self.value",
@@ -24,7 +24,7 @@ OF_BERT = (
 """Linear layers of a block: queries, keys, values and output of attention, and both of the feed-forward."""
 
 
-SIZES_OF_BERT = {
+BERT_SIZES = {
     "hidden_size": 768,
     "num_hidden_layers": 12,
     "num_attention_heads": 12,
@@ -40,8 +40,8 @@ def post_norm_shape(
     *,
     architecture: str,
     tables: int,
-    sizes: Mapping[str, int] = SIZES_OF_BERT,
-    names: tuple[str, str, str, str, str, str] = OF_BERT,
+    sizes: Mapping[str, int] = BERT_SIZES,
+    names: tuple[str, str, str, str, str, str] = BERT_LAYERS,
     embedding_size: int | None = None,
     has_own_bias: bool = True,
     num_dropouts: int = 2,

@@ -91,15 +91,17 @@ class Settings(NamedTuple):
             CODE, f"{name} is {shown}, expected {expected}", f"correct {name} in {self.place}", self.place
         )
 
-    def unsupported(self, architecture: str, reason: str, supported: Sequence[str]) -> ProjectError:
-        """Build the error for a model of another architecture; `reason`: empty if it is not known."""
+    def unsupported_architecture_error(
+        self, architecture: str, reason: str, supported: Sequence[str]
+    ) -> ProjectError:
+        """Build the error for an architecture outside `supported`; `reason` may be empty."""
         named = (
             f"{printable(architecture[:60])} is not supported" if architecture else "model_type is missing"
         )
         why = reason or f"model.type hf trains models of type {', '.join(supported)}"
-        of = "another type" if reason else "one of them"
+        wanted = "another type" if reason else "a supported type"
         return ProjectError(
-            CODE, f"architecture {named}: {why}", f"set {self.key} to a model of {of}", self.key
+            CODE, f"architecture {named}: {why}", f"set {self.key} to a model of {wanted}", self.key
         )
 
     def _value_or_default(self, name: str, default: Any) -> Any:

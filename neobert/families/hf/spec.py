@@ -39,7 +39,7 @@ def read_model_settings(section: HfModelConfig) -> tuple[Settings, Architecture]
     given = read_settings(section)
     name = given.text("model_type", "")
     if name not in ARCHITECTURES:
-        raise given.unsupported(name, REFUSED.get(name, ""), tuple(ARCHITECTURES))
+        raise given.unsupported_architecture_error(name, REFUSED.get(name, ""), tuple(ARCHITECTURES))
     architecture, values = ARCHITECTURES[name], dict(given.values)
     for key, value in given.section_sizes.items():
         values[architecture.setting_name(key)] = value
@@ -128,7 +128,7 @@ def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
     settings, architecture = read_model_settings(section)
     name = settings.text("model_type", "")
     if config.datacollator.pack_sequences and not architecture.packs:
-        problem = f"{name} computes attention by itself, not through transformers' AttentionInterface: "
+        problem = f"{name} computes attention by itself, not through transformers' AttentionInterface, so "
         problem += "documents in one row would attend to each other"
         yield UnsupportedKey(
             "datacollator.pack_sequences", problem, "set datacollator.pack_sequences to false"

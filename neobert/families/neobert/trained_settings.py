@@ -135,7 +135,7 @@ def positions_of_section(model: ModelConfig, longest_row: int) -> int:
 
 
 def stated_rope_theta(trained: Mapping[str, Any]) -> float:
-    """Return the rotary base in NeoBERT's config.json."""
+    """Return the rotary base in NeoBERT's config.json, or the default if it states none."""
     base = trained.get("rope_theta")
     return float(base) if is_number(base) else ModelConfig().rope_theta
 
@@ -192,7 +192,7 @@ def _other_family_error(kind: str, folder: Path) -> ProjectError:
     section = f"set model.type to hf and model.config to {folder}, or " if is_trainable else ""
     return ProjectError(
         "EXP005",
-        f"the weights in {folder} are those of a transformers {printable(kind)}, not of a NeoBERT",
+        f"the weights in {folder} belong to a transformers {printable(kind)}, not to a NeoBERT",
         f"{section}set {START} to the weights of a NeoBERT",
         START,
     )

@@ -124,7 +124,7 @@ def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
     ):
         if is_set:
             problem = (
-                "the selection of blocks reads the bounds of documents on the host: it cannot be a graph"
+                "the selection of blocks reads document bounds on the host, so it cannot be part of a graph"
             )
             yield UnsupportedKey(key, problem, f"set {key} to false")
     if OPTIMIZERS[config.optimizer.name].clips_logits:
