@@ -102,7 +102,7 @@ def test_the_forms_of_answers_are_read(tmp_path, answers, section, wanted):
         ({"answer": "Carl"}, "answer 'Carl' occurs 0 times in the context"),
         ({"answer": "Ann"}, "answer 'Ann' occurs 2 times in the context"),
         ({"answers": {"text": ["Ann"], "answer_start": [1]}}, "but not at character 1"),
-        ({"answers": {"text": ["Ann"], "answer_start": [1, 2]}}, "1 answer and 2 answer_starts"),
+        ({"answers": {"text": ["Ann"], "answer_start": [1, 2]}}, "1 answer, but 2 values of answer_start"),
         ({"answers": {"text": ["Ann"], "answer_start": [-1]}}, "answer_start -1 is not the index"),
         ({"answer": 5}, "an answer is a number, not text"),
     ],
