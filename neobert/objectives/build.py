@@ -40,7 +40,7 @@ def token_objective_for(
 
 
 def _static_capacity(config: RunConfig, device_type: str, rows: int, probability: float) -> int | None:
-    """Return the static number of decoder rows for packed rows on a GPU; None (dynamic) otherwise."""
+    """Return the number of decoder rows for packed rows on a GPU; None (dynamic shapes) otherwise."""
     if device_type != "cuda" or not config.datacollator.pack_sequences:
         return None
     return target_capacity(rows * longest_row(config), probability)

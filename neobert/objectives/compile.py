@@ -48,12 +48,13 @@ def compile_objective(config: RunConfig, objective: Objective, *, num_ranks: int
 def refuse_sdpa_loop(config: RunConfig, backbone: Backbone) -> None:
     """Raise `ProjectError` ATT001 if attention loops over packed documents, which cannot be compiled."""
     name, reason = backbone.attention, backbone.attention_reason
+    key = "trainer.torch_compile" if config.trainer.torch_compile else "trainer.cuda_graphs"
     if config.datacollator.pack_sequences and ATTENTION[name].program == "loop":
         raise ProjectError(
             "ATT001",
             f"packed {name} runs once per document and cannot be compiled ({reason})",
-            "set trainer.torch_compile to false, or run in bf16 on a CUDA device with attn_backend auto",
-            "trainer.torch_compile",
+            f"set {key} to false, or run in bf16 on a CUDA device with model.attn_backend auto",
+            key,
         )
 
 

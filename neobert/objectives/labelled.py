@@ -44,11 +44,11 @@ class LabelledObjective(Objective):
 
     @torch.no_grad()
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Predictions:  # noqa: ARG002
-        """Return the loss and the logits of a microbatch."""
+        """Return loss, logits and labels of a microbatch, without gradients."""
         return self.score(labels, inputs)
 
     def score(self, labels: Tensor, inputs: dict[str, Any]) -> Predictions:
-        """Return the loss and the logits of a microbatch, with gradients; subclasses have other losses."""
+        """Return loss, logits and labels of a microbatch, with gradients; subclasses have other losses."""
         logits = self.logits(inputs)
         return Predictions(summed_loss(logits, labels), logits, labels)
 

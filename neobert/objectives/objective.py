@@ -29,11 +29,11 @@ class ModuleWork:
     function: Callable[..., Any]
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the function."""
+        """Return the result of `function`."""
         return self.function(*arguments)
 
     def compile(self, backend: str) -> None:
-        """Compile the function as one graph of static shapes."""
+        """Replace `function` by its compiled form for static shapes (see `compile_static`)."""
         self.function = compile_static(self.function, backend)
 
 

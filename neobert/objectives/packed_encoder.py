@@ -193,7 +193,7 @@ BLOCK_STEPS = {
 
 
 def block_weights(block: EncoderBlock) -> BlockWeights:
-    """Return a block's parameters in the kernels' format."""
+    """Return the parameters of a block with SwiGLU, as the kernels take them."""
     ffn = block.ffn
     assert isinstance(ffn, SwiGLU)
     return BlockWeights(

@@ -43,7 +43,7 @@ class StepKernels:
 
     @property
     def replace_blocks(self) -> bool:
-        """Return whether this project's kernels (triton, fused) replace the model's blocks."""
+        """Return whether this project's kernels (triton, fused) replace the model's blocks in training."""
         return self.name in OWN_KERNELS
 
     @property
@@ -75,7 +75,7 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
 
 
 def set_torch_kernels(config: RunConfig, device_type: str) -> None:
-    """Set process-wide options of torch: kernels on a GPU, or deterministic ones on a CPU."""
+    """Set process-wide options of torch: matrix products and attention on a GPU; determinism on a CPU."""
     if device_type == "cuda":
         torch.set_float32_matmul_precision("high" if config.trainer.tf32 else "highest")
         # Padded rows vary in width. For each width, cuDNN's attention builds a plan in 0.1 to 2.8 s (H100);
@@ -86,7 +86,6 @@ def set_torch_kernels(config: RunConfig, device_type: str) -> None:
 
 
 def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) -> ChosenKernel:
-    """Choose the attention kernel of the model's own modules for packed rows."""
     model = model_section(config)
     environment = current_environment(device_type, dtype, model.hidden_size // model.num_attention_heads)
     try:
@@ -101,7 +100,7 @@ def resolve_modules(
     """Choose the norm and activation kernels of the model's own modules, liger or torch.
 
     With torch.compile, auto does not select liger: on an H200 a compiled step took 142 ms with liger, 124 ms
-    without.
+    without. Raises `ProjectError` ATT001 if `requested` is liger and it cannot run.
     """
     if requested == "torch":
         return ChosenKernel("torch", "as configured")
@@ -162,5 +161,4 @@ def block_error(name: str, config: RunConfig, device_type: str, dtype: torch.dty
 
 
 def _is_missing(package: Package) -> bool:
-    """Return whether a package is not installed, without importing it."""
     return importlib.util.find_spec(package.module.partition(".")[0]) is None

@@ -129,7 +129,7 @@ class TokenObjective(Objective):
 
     @torch.no_grad()
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Score:
-        """Return the summed loss and the number of correct predictions. Arguments as for `forward`."""
+        """Return the `Score` of a microbatch, without gradients and z-loss. Arguments as for `forward`."""
         return self._scored(num_decoder_rows(num_targets, self.eval_capacity, labels.numel()), labels, inputs)
 
     def _score(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Score:
@@ -172,10 +172,7 @@ class TokenObjective(Objective):
         )
 
     def _select_decoded_rows(self, hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
-        """Return hidden states and labels of the rows to decode: `num_rows` rows, or all T tokens.
-
-        All tokens are decoded if `targets_only` is false.
-        """
+        """Return hidden states and labels of `num_rows` rows with the targets, or of all tokens."""
         labels = labels.flatten()
         if not self.targets_only or num_rows == len(labels):
             return hidden, labels
@@ -211,7 +208,6 @@ class TokenObjective(Objective):
 
 
 def _product_dtype(hidden: Tensor) -> torch.dtype:
-    """Return the autocast dtype if autocast is enabled on the tensor's device, else the tensor's dtype."""
     device = hidden.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
 

@@ -12,7 +12,7 @@ DECIMALS = 4
 def class_scores(
     pairs: Iterable[tuple[str, str]], names: Sequence[str], unit: Literal["texts", "words"] = "texts"
 ) -> dict[str, Any]:
-    """Return number of labels, accuracy, and each class's precision, recall, F1 and predictions of its texts.
+    """Return number of labels, accuracy, and scores of each class: precision, recall, F1, predicted classes.
 
     As in scikit-learn, precision is 0 for a class that is never predicted, and recall for one without texts.
 
@@ -45,5 +45,5 @@ def class_scores(
 
 
 def share(part: int, whole: int) -> float:
-    """Return part / whole, rounded; 0 if whole is 0."""
+    """Return part / whole, rounded to `DECIMALS`; 0 if whole is 0."""
     return round(part / whole, DECIMALS) if whole else 0.0

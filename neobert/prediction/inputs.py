@@ -64,7 +64,7 @@ class Inputs:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Field names of a row's texts."""
+        """Names of `fields`, in the order of an item's texts."""
         return tuple(field.name for field in self.fields)
 
     def labels(self) -> Iterator[tuple[str, Any]]:
@@ -81,7 +81,7 @@ class Inputs:
             return error
 
     def identity(self) -> list[Any]:
-        """Return a JSON-serializable description of the items; equal descriptions mean equal items."""
+        """Return size and digest of each file, and the columns that are read, as JSON values."""
         files = sorted(self.path.iterdir()) if self.path.is_dir() else [self.path]
         return [*map(size_and_digest, files), [field.column for field in self.fields]]
 
@@ -124,7 +124,6 @@ def open_inputs(
 
 
 def _single_split(path: Path) -> Path:
-    """Return the folder of the split of a saved dataset. Raises `ProjectError` if there are several."""
     splits = [*split_folders(path).values()]
     if len(splits) > 1:
         message = f"the path is a dataset of {len(splits)} splits"
@@ -133,7 +132,7 @@ def _single_split(path: Path) -> Path:
 
 
 def _read_run_config(folder: Path) -> dict[str, Any] | None:
-    """Return the configuration of the run that a folder belongs to; None if it belongs to none."""
+    """Return the resolved config of the run that a folder belongs to, or None."""
     places = (folder, folder.absolute().parent.parent)
     run = next((each for each in places if (each / RESOLVED).is_file()), None)
     return None if run is None else read_json(run / RESOLVED)
@@ -160,7 +159,6 @@ def _label_field(row: Sequence[Field], first: Mapping[str, Any]) -> Field | None
 
 
 def _pair_field(spec: TaskSpec, fields: Sequence[Field], column: str) -> Field:
-    """Return the field of the second text. Raises `ProjectError` for a task that reads single texts."""
     if len(fields) > 1:
         return replace(fields[1], column=column)
     if not spec.labels_texts:

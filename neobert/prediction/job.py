@@ -28,7 +28,7 @@ SUFFIX = ".jsonl"
 
 @dataclass(frozen=True, slots=True)
 class ShareResult:
-    """Result of one process: shards of the whole job, and the settings and classes of its model."""
+    """Result of one process: shards of the whole job, settings and classes of its model, tokens and time."""
 
     num_shards: int
     classes: tuple[str, ...]
@@ -83,7 +83,6 @@ def _score_predictions(
 
 
 def _predictor_class(spec: TaskSpec) -> Any:
-    """Return the class that predicts for the models of a task."""
     return import_module(f"{spec.keys.package}.prediction").PREDICTOR
 
 
@@ -102,7 +101,7 @@ def _json_lines(predictions: Sequence[Prediction]) -> bytes:
 
 
 def _job_identity(request: Request, inputs: Inputs) -> dict[str, Any]:
-    """Return the inputs that determine the predictions, as JSON values."""
+    """Return all inputs that determine the predictions, as JSON values; a resume requires equal ones."""
     from neobert.encoding.placement import model_identity  # imports torch, which takes seconds
 
     return {

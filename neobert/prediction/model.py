@@ -54,12 +54,12 @@ class HeadModel:
 
     @property
     def settings(self) -> Any:
-        """The model's configuration."""
+        """The configuration of the transformers or NeoBERT model."""
         return self.objective.model.config
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the L labels, in their order."""
+        """Names of the L outputs, in their order."""
         names = self.settings.id2label
         return tuple(str(names[number]) for number in range(self.settings.num_labels))
 
@@ -117,7 +117,6 @@ def _refuse_several_labels(settings: Mapping[str, Any], folder: Path) -> None:
 
 
 def _refuse_unusable_names(settings: Mapping[str, Any], folder: Path) -> None:
-    """Raise `ProjectError` if a class has no name, or two have one, so that predictions are ambiguous."""
     names = settings.get("id2label")
     if not isinstance(names, dict):
         return

@@ -29,7 +29,7 @@ Row = Mapping[str, Any]
 
 
 def check_output(output: Path, first: Row, predicted: Sequence[str]) -> None:
-    """Raise `ProjectError` for an unknown format, or input columns that predictions would overwrite."""
+    """Raise `ProjectError` for an unknown file ending, or if prefixed columns are in the input too."""
     if output.suffix not in SUFFIXES:
         message = f"--output {output.name} does not end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         hint = "choose a file name with one of these endings"
@@ -40,7 +40,7 @@ def check_output(output: Path, first: Row, predicted: Sequence[str]) -> None:
 
 
 def _output_columns(first: Row, predicted: Iterable[str]) -> dict[str, str]:
-    """Return the output column of each prediction: with a prefix if the input has one of that name."""
+    """Return the output column of each prediction, with `PREFIX` if the input has its name."""
     return {name: f"{PREFIX}{name}" if name in first else name for name in predicted}
 
 
@@ -70,7 +70,7 @@ def _merge_predictions(inputs: Inputs, shards: Sequence[Path]) -> Iterator[Row]:
 
 
 def shard_lines(files: Sequence[Path]) -> Iterator[str]:
-    """Yield the predictions of shards, one JSON line per row."""
+    """Yield the lines of shards, each the prediction of one row as JSON."""
     for path in files:
         with path.open(encoding="utf-8") as file:
             yield from file
@@ -91,7 +91,6 @@ def _write_table(path: Path, rows: Iterator[Row], delimiter: str) -> None:
 
 
 def _require_same_columns(rows: Iterator[Row]) -> Iterator[Row]:
-    """Yield the rows. Raises `ProjectError` for a column that the first row lacks."""
     first: Row = {}
     for row in rows:
         first = first or row

@@ -37,7 +37,7 @@ class Scorer(Protocol):
         """Count a row. Raises `ProjectError` for a label that does not belong to its texts."""
 
     def report(self) -> dict[str, Any]:
-        """Return the scores; empty without labels."""
+        """Return the scores by name for the report; empty without labels."""
 
 
 class Predictor(ABC, Generic[Model]):
@@ -72,7 +72,7 @@ class Predictor(ABC, Generic[Model]):
         }
 
     def second_text_starts(self, seconds: Sequence[int], indices: Sequence[int]) -> list[int] | None:
-        """Return where the second texts of a run begin; None for a tokenizer with one type for both texts."""
+        """Return the `seconds` at `indices`; None for a tokenizer with one type for both texts of a pair."""
         return [seconds[index] for index in indices] if self.tokenizer.bundle.types_pairs else None
 
     def predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
@@ -85,7 +85,7 @@ class Predictor(ABC, Generic[Model]):
 
     @abstractmethod
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
-        """Predict for one chunk."""
+        """Return the predictions of one chunk of items, in their order; report progress to `on_progress`."""
 
     def _compute_in_runs(
         self,
@@ -93,7 +93,10 @@ class Predictor(ABC, Generic[Model]):
         compute: Callable[[Run, list[int]], Tensor],
         on_progress: OnProgress,
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """Yield the indices of each run's sequences, and the result of `compute(run, indices)` on the CPU."""
+        """Yield the indices of each run's sequences, and `compute(run, indices)` on the CPU.
+
+        Raises `ProjectError` for NaN or infinite values.
+        """
         device, filler = self.model.device, self.tokenizer.bundle.filler_id
         for order in cut_into_runs([len(each) for each in sequences], TOKENS_PER_RUN[device.type]):
             indices: list[int] = order.tolist()
@@ -107,7 +110,7 @@ class Predictor(ABC, Generic[Model]):
 
 
 def length_limit(requested: int | None, positions: int, folder: Path) -> int:
-    """Return the longest text in tokens. Raises `ProjectError` if the request exceeds the positions."""
+    """Return the requested length limit, or all positions if it is None. Raises `ProjectError` above them."""
     if requested is not None and requested > positions:
         message = f"max_length {requested} exceeds the {positions} positions of the model"
         raise ProjectError(CODE, message, f"set max_length to {positions} or less", str(folder), EXIT_USAGE)
@@ -126,7 +129,7 @@ class HeadPredictor(Predictor[HeadModel]):
     @classmethod
     @abstractmethod
     def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:
-        """Return an empty scorer; `classes` and `names` come from a predictor."""
+        """Return an empty scorer for the `classes` and field `names` of a predictor."""
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> Self:

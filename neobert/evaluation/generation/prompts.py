@@ -12,7 +12,10 @@ from neobert.generation.request import Message
 from neobert.printable import printable
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
-FORMS = 'a .txt file has one prompt per line, a .jsonl file {"prompt": ...} or {"messages": [...]} per line'
+FORMS = (
+    "pass a .txt file with one prompt per line, or a .jsonl file with "
+    '{"prompt": ...} or {"messages": [...]} per line'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,8 @@ def read_prompts(path: Path) -> list[Prompt]:
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")  # other line ends may be inside a text
     except (OSError, ValueError) as error:
-        raise _prompt_error(f"the file cannot be read: {printable(str(error))}", str(path)) from error
+        message = f"the file cannot be read: {printable(str(error))}"
+        raise _prompt_error(message, str(path), "pass a file in UTF-8") from error
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if path.suffix == ".jsonl":
         prompts = [_parse_json_prompt(line, f"{path}:{number}") for number, line in numbered]
@@ -55,16 +59,17 @@ def _parse_json_prompt(line: str, location: str) -> Prompt:
 
 
 def _parse_message(value: Any, number: int, location: str) -> Message:
-    """Return a message; content in text parts, as OpenAI has it, becomes one string."""
     role, content = (value.get("role"), value.get("content")) if isinstance(value, dict) else (None, None)
     if role not in ROLES:
-        raise _prompt_error(f"message {number} has none of the roles {', '.join(ROLES)}", location)
+        message = f"message {number} has none of the roles {', '.join(ROLES)}"
+        raise _prompt_error(message, location, "correct the role of the message")
     parts = content if isinstance(content, list) else [{"text": content}]
     texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
     if not texts or not all(isinstance(text, str) for text in texts):
-        raise _prompt_error(f"message {number} has no text as content", location)
+        hint = "write the content as a string, or as a list of text parts"
+        raise _prompt_error(f"the content of message {number} is not text", location, hint)
     return {"role": role, "content": "".join(map(str, texts))}
 
 
-def _prompt_error(message: str, location: str) -> ProjectError:
-    return ProjectError("prompts", message, FORMS, location, EXIT_USAGE)
+def _prompt_error(message: str, location: str, hint: str = FORMS) -> ProjectError:
+    return ProjectError("prompts", message, hint, location, EXIT_USAGE)

@@ -26,7 +26,7 @@ NO_GOLD_LABEL = ("-", "-1", "")
 
 @dataclass(slots=True)
 class Split:
-    """Rows of a split as JSON lines, and the counts of skipped rows."""
+    """Labelled rows of a split as JSON lines, with a key of each row's texts, and counts of other rows."""
 
     source: str
     lines: list[bytes] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Split:
     num_unlabelled: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return the counts of the split as JSON values."""
+        """Return source, counts of rows, and labels of classes if any, as JSON values."""
         return {
             "source": self.source,
             "rows": len(self.lines),
@@ -47,14 +47,14 @@ class Split:
 
 
 def prepare_task(task: GlueTask, data: str | Path, output: Path) -> dict[str, Any]:
-    """Write train.jsonl and dev.jsonl of a task to a folder; return row counts, overlap and a digest.
+    """Write train.jsonl and dev.jsonl of a task to a folder; return the counts of both, and a digest.
 
-    The overlap is the number of development rows that are also in the training set.
+    The count `in_train` is the number of development rows that are also in the training set.
 
     Args:
         data: a folder with a folder per task, or the name of a dataset on the Hub.
 
-    Raises `ProjectError` if a split is missing or a label is invalid.
+    Raises `ProjectError` if a split is missing or a row is invalid.
     """
     splits = {name: _read_split(parts) for name, parts in split_parts(task, str(data)).items()}
     seen = set(splits["train"].keys)
@@ -81,7 +81,6 @@ def _read_split(parts: Sequence[SplitPart]) -> Split:
 
 
 def _no_rows_error(split: Split, task: GlueTask) -> ProjectError:
-    """Return the error for a split without labelled rows, with the number of skipped ones."""
     malformed = f"{counted(split.num_malformed, 'row')} with missing or extra fields"
     unlabelled = f"{counted(split.num_unlabelled, 'row')} without a label"
     skipped = [malformed] * bool(split.num_malformed) + [unlabelled] * bool(split.num_unlabelled)
@@ -159,10 +158,7 @@ def _text_cell(row: Mapping[str, Any], column: str, location: str) -> str:
 
 
 def _parse_label(task: GlueTask, value: object, location: str) -> str | float | None:
-    """Return a score, or the name of a class; None for a row without a gold label.
-
-    Raises `ProjectError` for an unknown label.
-    """
+    """Return a score, or the name of a class; None for a row without a gold label."""
     if value is None:
         return None
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()

@@ -44,7 +44,7 @@ class StartWeights:
     tasks: tuple[str, ...] = ()
 
     def continue_from(self, task: str, checkpoint: Path) -> StartWeights:
-        """Return the start from `checkpoint`, the best one of a run on `task` that began with this start."""
+        """Return the start from `checkpoint`, the best one of a run on `task` from these weights."""
         tasks = (*self.tasks, task)
         return StartWeights(f"{', then '.join(tasks)} {WARM}", checkpoint, tasks)
 
@@ -130,7 +130,7 @@ def is_neobert(model: Mapping[str, Any]) -> bool:
 
 
 def _pooling_keys(model: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Return the pooling of a transformers classifier that supports only one."""
+    """Return the pooling of a transformers classifier that supports only one; else no key."""
     if is_neobert(model):
         return {}
     poolings = tuple(read_model_settings(HfModelConfig(config=str(folder)))[1].poolings)
@@ -138,7 +138,7 @@ def _pooling_keys(model: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
 
 def missing_size_keys(model: Mapping[str, Any]) -> list[str]:
-    """Return the keys of config.json that the section `model` needs and that are missing."""
+    """Return the sizes that the section `model` needs and a config.json lacks."""
     needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     assert set(SIZES) <= set(ModelConfig.__dataclass_fields__)
     return [name for name in needed if name not in model]

@@ -61,7 +61,7 @@ class SplitPart:
     read: Callable[[], Rows]
 
     def rows(self) -> Rows:
-        """Yield (location for messages, row) for the rows of the split."""
+        """Yield (location for messages, row), without rows of other splits."""
         for location, row in self.read():
             if _standard_split_name(row.get(SPLIT, self.split)) == self.split:
                 yield location, row
@@ -95,7 +95,7 @@ def split_parts(task: GlueTask, data: str) -> dict[str, list[SplitPart]]:
 
 
 def is_hub_copy(folder: Path) -> bool:
-    """Return whether a folder is a copy of a Hub dataset repository: its README.md lists configurations."""
+    """Return whether a folder is a copy of a Hub dataset repository: its README.md lists `configs`."""
     card = folder / "README.md"
     if not card.is_file():
         return False
@@ -138,7 +138,7 @@ def _table_rows(table: Dataset, label: str, task: GlueTask) -> Rows:
 
 
 def _standard_split_name(name: Any) -> str | None:
-    """Return train or dev for the name of a split or file; None for other splits."""
+    """Return train or dev for the name of a split or file; None for another split."""
     if TRAIN.match(str(name)):
         return "train"
     return "dev" if any(pattern.match(str(name)) for pattern in DEV) else None
@@ -181,7 +181,6 @@ def _split_files(task: GlueTask, split: str, files: Sequence[Path], data: Path) 
 def _first_matches(
     patterns: Iterable[re.Pattern[str]], items: Iterable[T], name: Callable[[T], str]
 ) -> list[T]:
-    """Return the items whose names match the first pattern that matches any."""
     matches = ([item for item in items if pattern.match(name(item))] for pattern in patterns)
     return next(filter(None, matches), [])
 

@@ -15,7 +15,7 @@ KIND, SCHEMA_VERSION = "neobert-glue", 2
 
 
 def best_row(task: GlueTask, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return step and metrics of the evaluation with the highest first metric of the task; None without any.
+    """Return step and metrics of the evaluation with the highest first metric; None without a value.
 
     The evaluation before the first step is ignored. Negative values are valid, since a correlation may be
     negative.
@@ -67,9 +67,10 @@ def task_summary(name: str, files: Mapping[str, Any], runs: Sequence[Mapping[str
 
 
 def averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the mean of the tasks' mean scores, over all tasks and per suite.
+    """Return the mean score of all tasks and of each suite, and the tasks that are not comparable.
 
-    A suite is omitted if it has no task of its own here: RTE belongs to two suites.
+    A mean is None if a score is missing. A suite is omitted if it has no task of its own here: RTE belongs
+    to two suites.
     """
     means = {name: summary["score"]["mean"] for name, summary in tasks.items()}
     return {
@@ -88,7 +89,7 @@ def averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def figures(tasks: Mapping[str, Mapping[str, Any]]) -> list[ReportFigure]:
-    """Return mean and standard deviation of every metric of every task."""
+    """Return a figure for every metric of every task: mean and standard deviation over the runs."""
     return [
         ReportFigure(
             name=name,
@@ -125,7 +126,7 @@ WARM_START = "scores with a warm start are comparable only if they start from th
 def suite_summary(
     tasks: Mapping[str, Mapping[str, Any]], missing: Sequence[str], overrides: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the summary of an evaluation for model cards. `overrides` are the settings of `--set`."""
+    """Return figures and notes of an evaluation for model cards. `overrides`: the values of `--set`."""
     is_warm = any(start.endswith(WARM) for task in tasks.values() for start in task["starts_from"])
     changed = [f"settings other than the default recipe: {', '.join(overrides)}"] if overrides else []
     stated = [HOW_SCORED, *changed, *([WARM_START] if is_warm else []), *notes(tasks, missing)]

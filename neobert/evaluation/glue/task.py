@@ -49,17 +49,17 @@ class GlueTask:
 
     @property
     def is_regression(self) -> bool:
-        """Return whether labels are scores."""
+        """Return whether labels are scores, and not classes."""
         return not self.labels
 
 
 def has_published_size(rows: int, published: int) -> bool:
-    """Return whether a split has the size of the published split, within a tolerance."""
+    """Return whether a split has the published number of rows, up to the relative difference `SAME_SIZE`."""
     return abs(rows - published) <= SAME_SIZE * published
 
 
 def reasons_not_comparable(task: GlueTask, train_rows: int, dev_rows: int) -> list[str]:
-    """Return the reasons for which scores on these files differ from published ones; empty if comparable."""
+    """Return a reason for each split whose size differs from the published one."""
     reasons = []
     if not has_published_size(train_rows, task.train_rows):
         reasons.append(f"training set of {train_rows:,} texts, the published one has {task.train_rows:,}")

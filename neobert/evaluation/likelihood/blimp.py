@@ -45,7 +45,10 @@ class MinimalPair:
 
 
 def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | None) -> dict[str, Any]:
-    """Score all pairs, and return a report with the accuracies as JSON values. Raises `ProjectError`."""
+    """Score the pairs of a file or folder, and return a report with accuracies as JSON values.
+
+    `pairs_per_paradigm`: None for all pairs. Raises `ProjectError` without pairs.
+    """
     files = _paradigm_files(data)
     pairs = list(_read_pairs(files, pairs_per_paradigm))
     if not pairs:
@@ -119,7 +122,7 @@ def _paradigm_files(data: Path) -> list[Path]:
 
 
 def _read_pairs(files: Sequence[Path], limit: int | None) -> Iterator[MinimalPair]:
-    """Yield the first `limit` pairs of each paradigm, or all if it is None."""
+    """Yield the first `limit` pairs of each paradigm; all pairs if it is None."""
     taken: Counter[str] = Counter()
     for location, row in chain.from_iterable(map(read_table, files)):
         good, bad = (_require_sentence(row.get(column), location) for column in COLUMNS)
@@ -131,10 +134,7 @@ def _read_pairs(files: Sequence[Path], limit: int | None) -> Iterator[MinimalPai
 
 
 def _require_sentence(value: object, location: str) -> str:
-    """Return a sentence that is not empty; an empty one would score 0, the highest value.
-
-    Raises `ProjectError` for other values.
-    """
+    """Return a sentence that is not blank: a blank one would score 0, the highest value."""
     if isinstance(value, str) and value.strip():
         return value
     raise ProjectError(

@@ -58,11 +58,13 @@ class Scores:
 def score_all(
     texts: Iterable[str], identity: Mapping[str, Any], settings: Settings, num_texts: int | None = None
 ) -> Scores:
-    """Score the texts that have no saved score, and return the scores of all texts. Raises `ProjectError`.
+    """Score the texts that have no saved score, and return the scores of all texts.
 
     Args:
-        identity: describes the texts; a resume with another identity is an error.
+        identity: describes the texts.
         num_texts: number of texts, for the progress; None if it is unknown.
+
+    Raises `ProjectError` if the output belongs to other texts, weights or settings.
     """
     from neobert.encoding.placement import model_identity  # imports torch, which takes seconds
 
@@ -92,7 +94,6 @@ def _score_missing(
     shards: Shards,
     num_texts: int | None,
 ) -> None:
-    """Score the shards that are not saved yet, and merge all shards into the output."""
     from neobert.evaluation.likelihood.load import load_scorer  # imports torch, for seconds
 
     scorer = load_scorer(
@@ -114,7 +115,7 @@ def _score_missing(
 def _load_finished(identity: Mapping[str, Any], output: Path, weights: str) -> Scores | None:
     """Return the scores of a complete evaluation; None if there is none.
 
-    Raises `ProjectError` if the output belongs to other texts, weights or settings and would be overwritten.
+    Raises `ProjectError` if they belong to other texts, weights or settings: they would be overwritten.
     """
     try:
         record = json.loads(_record_path(output).read_text(encoding="utf-8"))
@@ -132,7 +133,7 @@ def _load_finished(identity: Mapping[str, Any], output: Path, weights: str) -> S
 
 
 def discard(output: Path) -> None:
-    """Remove the scores of an evaluation that has no result, and their record."""
+    """Remove a scoring job's output and its record, if they exist."""
     for file in (_record_path(output), output):
         file.unlink(missing_ok=True)
 

@@ -20,7 +20,10 @@ def load_scorer(
     dtype: str | None = None,
     tokens_per_run: int | None = None,
 ) -> Scorer | NextTokenScorer:
-    """Load a checkpoint with its head over tokens. Arguments as for `Encoder.load`. Raises `ProjectError`."""
+    """Load the scorer of next tokens for a causal model, else of masked tokens. Raises `ProjectError`.
+
+    Arguments as for `Encoder.load`; a causal model's windows have up to `WINDOW` tokens by default.
+    """
     path = model_folder(Path(folder))
     model = load_model(path, *resolve_placement(device, dtype), needs_decoder=True)
     if model.is_causal:

@@ -65,7 +65,7 @@ class NextTokenScorer:
     def from_model(
         cls, model: InferenceModel, folder: Path, max_length: int, tokens_per_run: int | None
     ) -> NextTokenScorer:
-        """Return the scorer of a loaded model, with the tokenizer of its folder. Raises `ProjectError`."""
+        """Return the scorer of a loaded model, with the tokenizer of `folder`. Raises `ProjectError`."""
         tokenizer = TextTokenizer.load(folder, UNLIMITED, model.num_rows, ("eos_token",))
         return cls(model, tokenizer, max_length, tokens_per_run, str(folder))
 
@@ -91,7 +91,6 @@ class NextTokenScorer:
         return sums
 
     def _window_runs(self, sequences: Sequence[Tokens]) -> Iterator[list[Window]]:
-        """Yield the windows of each run."""
         run: list[Window] = []
         for text, tokens in enumerate(sequences):
             for window in self._split_into_windows(text, tokens):
@@ -118,7 +117,6 @@ class NextTokenScorer:
 
     @torch.no_grad()
     def _log_probabilities(self, windows: Sequence[Window]) -> list[NDArray[np.float64]]:
-        """Return the log-probabilities of the scored tokens of each window."""
         sequences = [each.tokens for each in windows]
         run = pack(sequences, self.tokenizer.bundle.filler_id, self.model.length_multiple).to(
             self.model.device

@@ -28,7 +28,10 @@ KIND_OF_CAUSAL = "neobert-perplexity"
 
 
 def evaluate_texts(path: Path, column: str | None, split: str, settings: Settings) -> dict[str, Any]:
-    """Score all texts, and return a report with their (pseudo-)perplexity. Raises `ProjectError`."""
+    """Score all texts; return a report with the pseudo-perplexity, or a causal model's perplexity.
+
+    Raises `ProjectError` for a file without tokens, or values that are not finite.
+    """
     texts = open_texts(path, column, split)
     nothing = ProjectError(
         "pseudo-perplexity", "the file has no tokens", "use a file with text", str(path), EXIT_USAGE
@@ -100,7 +103,7 @@ def pseudo_perplexity(scores: Likelihoods) -> dict[str, Any]:
     """Return the pseudo-perplexity over all tokens, and its mean and median over documents.
 
     It is exp of the mean negative log-probability per token. Long documents weigh more in the value over all
-    tokens. Texts without tokens are left out. A value beyond the range of floats is None.
+    tokens. Texts without tokens are left out. A value that overflows a float64 is None.
     """
     kept: NDArray[np.float64] = scores[scores[:, 1] > 0]
     losses = -kept[:, 0] / kept[:, 1]

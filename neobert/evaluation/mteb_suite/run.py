@@ -96,7 +96,7 @@ def _load_tasks(benchmark: str | None, names: Sequence[str]) -> list[Any]:
 
 
 def characters_per_second(encoder: Encoder) -> float:
-    """Measure the encoding rate on texts of `SAMPLE_WORDS` words, after a warm-up call."""
+    """Measure the encoding rate on `SAMPLE_TEXTS` texts of `SAMPLE_WORDS` words, after a warm-up call."""
     texts = [f"{number} " + "the quick brown fox " * (SAMPLE_WORDS // 4) for number in range(SAMPLE_TEXTS)]
     encoder.encode(texts[:32])
     started_s = time.perf_counter()

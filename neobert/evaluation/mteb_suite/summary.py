@@ -30,7 +30,7 @@ def _num_characters(task: Any) -> int | None:
 
 
 def text_length(statistics: Mapping[str, Any]) -> int:
-    """Return the number of characters of all texts, from the statistics of a split."""
+    """Return the number of characters in the statistics of a split; 0 if they state none."""
     own = statistics.get("number_of_characters")
     if isinstance(own, int | float):
         return int(own)
@@ -40,7 +40,10 @@ def text_length(statistics: Mapping[str, Any]) -> int:
 
 
 def averages(scores: Mapping[str, float], types: Mapping[str, str]) -> dict[str, Any]:
-    """Return scores by task, their means by type, over tasks and over types, and tasks without a score."""
+    """Return scores by task, means by type, means of tasks and types, and the tasks without a score.
+
+    A mean without scores is None.
+    """
     by_type: dict[str, list[float]] = {}
     for name, score in scores.items():
         by_type.setdefault(types[name], []).append(score)
@@ -66,5 +69,5 @@ def figures(averages: Mapping[str, Any]) -> list[ReportFigure]:
 
 
 def missing_note(averages: Mapping[str, Any]) -> list[str]:
-    """Return a note that names the tasks without a score, which the averages exclude."""
+    """Return a note that names the tasks without a score; empty if all have one."""
     return [f"without a score: {', '.join(averages['missing'])}"] if averages["missing"] else []

@@ -44,7 +44,7 @@ class Document:
 
 
 class Documents:
-    """Generator of documents for a tokenizer.
+    """Generator of random documents for a tokenizer. Raises `ProjectError` if it has too few whole words.
 
     Attributes:
         words: ids of the words that keys are drawn from.
@@ -62,7 +62,7 @@ class Documents:
         self.shortest = len(self._start) + stated + len(self._end)
 
     def document(self, seed: int, length: int, depth: float, number: int) -> Document:
-        """Return a document of `length` tokens with its key at `depth`."""
+        """Return document `number` of `length` tokens; its key is at `depth`, from 0 (start) to 1."""
         draw = random.Random(f"{seed}/{length}/{depth}/{number}")
         key = draw.sample(self.words, KEY_WORDS)
         room = length - self.shortest
@@ -81,10 +81,7 @@ class Documents:
         return list(self._bundle.tokenizer.encode(text, add_special_tokens=False))
 
     def _single_words(self) -> list[int]:
-        """Return the ids of lower-case words of one token that the filler does not contain.
-
-        Raises `ProjectError` if the tokenizer has too few.
-        """
+        """Return the ids of lower-case words of one token that the filler does not contain."""
         tokenizer, taken = self._bundle.tokenizer, {*self._filler, *self._statement}
         texts = {each: tokenizer.decode([each]).strip() for each in range(len(tokenizer))}
         words = [each for each, text in texts.items() if _is_word(text) and each not in taken]

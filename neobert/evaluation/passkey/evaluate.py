@@ -34,8 +34,8 @@ class Settings:
     """Model, documents and compute type.
 
     Attributes:
-        lengths: tokens of a document.
-        trials: documents of each length and depth.
+        lengths: tokens per document.
+        trials: documents per length and depth.
     """
 
     folder: str
@@ -47,7 +47,10 @@ class Settings:
 
 
 def evaluate_passkey(settings: Settings) -> dict[str, Any]:
-    """Predict the key words of all documents; return the report as JSON values. Raises `ProjectError`."""
+    """Predict the key words of all documents; return the accuracies as JSON values.
+
+    Raises `ProjectError` if a length has no room for the question.
+    """
     folder = model_folder(Path(settings.folder))
     model = load_model(folder, *resolve_placement(settings.device, settings.dtype), needs_decoder=True)
     model.extend_to(max(settings.lengths))
@@ -106,7 +109,7 @@ def _accuracy(model: InferenceModel, tokenizer: TextTokenizer, documents: Sequen
 def _predict_keys(
     model: InferenceModel, tokenizer: TextTokenizer, documents: Sequence[Document]
 ) -> NDArray[np.int64]:
-    """Return the most likely token at the position of each key word in packed documents."""
+    """Return the most likely token for each key word of packed documents."""
     sequences = [each.tokens for each in documents]
     run = pack(sequences, tokenizer.bundle.filler_id, model.length_multiple).to(model.device)
     starts = np.cumsum([0, *map(len, sequences)])

@@ -35,11 +35,13 @@ TEXTS_PER_SHARD = 16_384
 def evaluate_collection(
     collection: Collection, model: EmbeddingModel, output: Path, texts_per_shard: int = TEXTS_PER_SHARD
 ) -> dict[str, Any]:
-    """Rank the corpus for every query, and return a report with the mean metrics. Raises `ProjectError`.
+    """Rank the corpus for every query, and return a report with the mean metrics.
 
     Args:
         output: .npy file for the embeddings of the corpus [N, D].
         texts_per_shard: texts per saved shard; a killed evaluation loses at most one shard.
+
+    Raises `ProjectError` for an unusable model, or an output of another evaluation.
     """
     encoder = load_embedder(model)
     started_s = time.perf_counter()

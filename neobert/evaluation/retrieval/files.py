@@ -55,7 +55,7 @@ class Collection:
 def read_collection(folder: Path) -> Collection:
     """Read a BEIR folder.
 
-    Raises `ProjectError` for a missing file, a repeated id, or if no document is judged relevant.
+    Raises `ProjectError` for a missing file, an invalid row, or if no document is judged relevant.
     """
     files = [
         _find_file(folder, ("corpus.jsonl",)),
@@ -120,12 +120,11 @@ def _read_texts(file: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def _with_title(title: str, text: str) -> str:
-    """Put the title before the text, unless the text begins with it already."""
     return text if not title or text.startswith(title) else f"{title} {text}".strip()
 
 
 def _read_judgements(file: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield query, document and score of each line. Raises `ProjectError` for two scores of one pair."""
+    """Yield query, document and score of each line. Raises `ProjectError` for contradictory scores."""
     seen: dict[tuple[str, str], tuple[int, str]] = {}
     with open_decompressed(file) as handle:
         pieces = line_pieces(handle, file)
@@ -145,7 +144,7 @@ def _read_judgements(file: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def _parse_grade(score: str, location: str) -> int:
-    """Read a score, as a whole number or as a float with a whole value, such as 1.0."""
+    """Return a score: a whole number, or a float with a whole value such as 1.0."""
     try:
         if (value := float(score)).is_integer():
             return int(value)
@@ -156,7 +155,7 @@ def _parse_grade(score: str, location: str) -> int:
 
 
 def _require_header(first: LinePiece, file: Path) -> None:
-    """Raise `ProjectError` for judgements without the header line, such as a TREC file."""
+    """Raise `ProjectError` unless a header line names `HEADER`; a TREC file has none."""
     if not set(HEADER) <= set(first.text.rstrip("\r\n").split("\t")):
         message = f"the first line does not name the columns {listed(HEADER)}, with tabs between them"
         hint = "add a header line; in a TREC file (query 0 document score), also remove the second column"

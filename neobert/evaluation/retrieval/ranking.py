@@ -43,7 +43,6 @@ def rank(
 
 
 def _descending_ranks(names: Sequence[str]) -> NDArray[np.int64]:
-    """Return the position of each name in the descending order of names."""
     positions = np.empty(len(names), np.int64)
     positions[sorted(range(len(names)), key=names.__getitem__, reverse=True)] = np.arange(len(names))
     return positions
@@ -58,7 +57,10 @@ def _duplicate_documents(corpus: Mapping[str, str]) -> tuple[list[int], list[int
 
 
 def _best_documents(scores: Tensor, positions: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Yield the indices of the best documents by scores [P, N], of equal ones by position, for each row."""
+    """Yield the indices of the `NUM_RANKED` best documents of each row of scores [P, N].
+
+    Equal scores are ordered by `positions`.
+    """
     least = scores.topk(min(NUM_RANKED, scores.shape[1]), dim=-1).values[:, -1:]
     rows, columns = (scores >= least).nonzero(as_tuple=True)  # all that tie with the last one, too
     values = scores[rows, columns].cpu().numpy()

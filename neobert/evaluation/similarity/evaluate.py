@@ -26,7 +26,10 @@ KIND, SCHEMA_VERSION = "neobert-similarity", 1
 
 
 def evaluate_pairs(pairs: ScoredPairs, model: EmbeddingModel) -> dict[str, Any]:
-    """Return a report with Spearman's and Pearson's correlation. Raises `ProjectError`."""
+    """Return a report with Spearman's and Pearson's correlation of cosines and scores.
+
+    Raises `ProjectError` for an unusable model.
+    """
     encoder = load_embedder(model)
     started_s = time.perf_counter()
     prompts = resolve_prompts(encoder, model)
