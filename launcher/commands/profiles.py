@@ -18,7 +18,7 @@ from profiles.registry import Profile, Requirements, list_profiles, load_profile
 
 
 def list_all(output_format: str) -> int:
-    """Print one line per profile."""
+    """Print name, kind, hardware and intent of each profile."""
     profiles = [load_profile(name) for name in list_profiles()]
     if output_format == "json":
         console.write(result_json({"profiles": [_profile_json(profile) for profile in profiles]}))
@@ -49,7 +49,7 @@ def show(name: str, output_format: str, *, verbose: bool) -> int:
 
 
 def diff(first: str, second: str, output_format: str) -> int:
-    """Print the keys in which two profiles differ."""
+    """Print the keys in which two profiles differ, with both values."""
     left, right = (flatten(to_dict(load_profile(name).config)) for name in (first, second))
     changed = {
         key: (left.get(key), right.get(key))

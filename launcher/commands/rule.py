@@ -46,7 +46,7 @@ def run(code: str | None, output_format: str, *, lists_all: bool) -> int:
 
 
 def find_family(letters: str) -> list[Rule]:
-    """Return the rules whose code starts with these letters; empty if none does, or for other characters."""
+    """Return the rules whose code starts with these letters; empty if none does, or `letters` has digits."""
     begins = letters.upper() if letters.isalpha() else None
     return [RULES[code] for code in sorted(RULES) if begins and code.startswith(begins)]
 
@@ -66,7 +66,7 @@ def find_rule(code: str) -> Rule:
 
 
 def note_retired(code: str) -> None:
-    """Print a note naming the rule that replaces a retired code; print nothing for other codes."""
+    """Print which rule replaces a retired code; nothing for other codes."""
     if code.upper() in RETIRED:
         console.log(f"{code.upper()} is retired: {current_code(code.upper())} reports its findings")
 

@@ -43,7 +43,7 @@ class ListedRun:
 
 
 def run(root: Path | None, output_format: str) -> int:
-    """Print the runs below a folder, the one with the newest heartbeat first."""
+    """Print the runs below `root`, newest heartbeat first; None selects `runs` or the current directory."""
     folder = root or default_root()
     now = datetime.now(UTC)
     listed = sorted(

@@ -188,7 +188,7 @@ def _rate_entries(starter: StarterInputs, size: StarterSize) -> Iterator[Entry]:
 
 
 def _repays_compilation(starter: StarterInputs, size: StarterSize, pace: BatchShape, max_steps: int) -> bool:
-    """Return whether a decoder on a GPU is compiled: the kernels of encoders need no compilation."""
+    """Return whether compiling saves time: for a decoder on a GPU with at least `COMPILED_FLOPS`."""
     blocks = 12 * size.num_hidden_layers * size.hidden_size**2
     parameters = blocks + starter.vocab_size * size.hidden_size
     tokens = pace.rows * pace.accumulation * size.max_seq_length * max_steps

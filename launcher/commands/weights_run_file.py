@@ -169,7 +169,7 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
     few = FEW_EXAMPLES * spec_of(config).texts(config)
     if request.table is not None and len(request.lengths) < few and not request.has_evaluation:
         held_out = MORE_HELD_OUT
-        yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
+        yield Entry("dataset.validation_split", MORE_HELD_OUT, "share of the texts, held out for the metrics")
     why = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
     yield Entry(PACKING, is_packed, "" if is_packed else why)
     batch = BatchSize(rows_per_step(config.trainer))
@@ -193,11 +193,11 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
         yield Entry("trainer.per_device_train_batch_size", rows // batch.microbatches, size)
         yield Entry("trainer.gradient_accumulation_steps", batch.microbatches)
     if (of_example := spec_of(config).texts(config)) > config.trainer.per_device_eval_batch_size:
-        yield Entry("trainer.per_device_eval_batch_size", of_example, "texts of a pair")
+        yield Entry("trainer.per_device_eval_batch_size", of_example, "texts of one example")
 
 
 def _without_short_documents(request: RunFileInputs, min_tokens: int) -> RunFileInputs:
-    """Return the request without documents of fewer than `min_tokens` tokens."""
+    """Return the request without documents below `min_tokens`; unchanged if no document would be left."""
     kept = (
         [each for each in request.lengths if each >= min_tokens * BYTES_PER_TOKEN] if min_tokens > 1 else []
     )
@@ -215,7 +215,7 @@ def _without_short_documents(request: RunFileInputs, min_tokens: int) -> RunFile
 def _rate_entry(request: RunFileInputs, rate: float, shape: ModelShape, why: str = "") -> Entry:
     """Return the entry of the learning rate, which an adapter raises; `why` extends its comment."""
     if request.adapter == "lora":
-        rate, why = adapter_rate(rate), f"{why}; of an adapter"
+        rate, why = adapter_rate(rate), f"{why}; raised for an adapter"
     return Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}{why}")
 
 
@@ -237,9 +237,9 @@ def _conversation_entries(request: RunFileInputs, shape: ModelShape, length: int
     if request.weights is not None and read_folder_template(request.weights.folder) is None:
         yield Entry("tokenizer.chat_template", next(iter(OWN)), "the tokenizer has no template of its own")
     if _is_split(request, length):
-        yield Entry("dataset.long_documents", "split", "after a turn; many are longer than max_seq_length")
+        yield Entry("dataset.long_documents", "split", "after a turn; dropping them would lose much text")
     else:
-        yield Entry("dataset.long_documents", "drop", "or split, after a turn")
+        yield Entry("dataset.long_documents", "drop", "or `split`: after a turn")
     yield _rate_entry(request, conversation_rate(shape.hidden_size), shape)
     yield Entry("optimizer.weight_decay", 0.0)
     yield Entry("optimizer.betas", [0.9, 0.95])
@@ -335,7 +335,7 @@ def _context_keys(
     if not (spec := spec_of(config)).reads_text or spec.stores_targets:
         message, hint = (
             f"{CONTEXT} applies only to text without labels",
-            f"set --dataset.max_seq_length {length} instead",
+            f"replace it with --dataset.max_seq_length {length}",
         )
         raise ProjectError("usage", f"{message}, but the task is {spec.name}", hint, CONTEXT, EXIT_USAGE)
     require_extendable(weights, shape.positions, length)
@@ -402,6 +402,6 @@ def _comparison_keys(parent: RunConfig, weights: StartingWeights) -> Iterator[En
     )
     yield Entry("trainer.eval_max_batches", parent.trainer.eval_max_batches, "as in that evaluation")
     masks = parent.datacollator
-    yield Entry("datacollator.mlm_probability", masks.mlm_probability, "as before")
+    yield Entry("datacollator.mlm_probability", masks.mlm_probability, "as in the earlier run")
     yield Entry("datacollator.mlm_probability_eval", masks.mlm_probability_eval, "as in that evaluation")
     yield Entry("datacollator.mask_all", masks.mask_all, "as in that evaluation")

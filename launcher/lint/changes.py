@@ -325,14 +325,12 @@ def _open_section(lines: Lines, number: int, key: str, value: str) -> Lines | No
 
 
 def _with_final_line_ending(lines: Lines, end: str) -> Lines:
-    """Return the lines, with a line ending after the last line too."""
     if not lines or lines[-1].endswith("\n") or not lines[-1]:
         return lines
     return [*lines[:-1], lines[-1] + end]
 
 
 def _rename_section(lines: Lines, number: int, name: str) -> Lines | None:
-    """Rename the top-level section whose key is on the line."""
     match = _match_line(SECTION_LINE, lines[number])
     if match is None:
         return None
@@ -391,7 +389,6 @@ def _opens_section(pattern: re.Pattern[str], line: str, section: str) -> bool:
 
 
 def _append_to_inline_section(line: str, entry: str) -> str:
-    """Return the line of an inline section with one more entry."""
     match = FLOW_LINE.fullmatch(line)
     assert match is not None
     content = f"{match['content']}, {entry}" if match["content"] else entry

@@ -43,7 +43,7 @@ class DiscoveredFiles(NamedTuple):
 
 
 def discover(paths: Sequence[Path]) -> DiscoveredFiles:
-    """Return the given files and the run files in the given folders; each once, sorted within a folder.
+    """Return the given files and the run files below the given folders, each once, and the skipped paths.
 
     Files named by pre-commit, which passes every YAML and TOML file of a repository, are left out if they
     clearly belong to another tool.
@@ -96,7 +96,7 @@ class SkippedPath(NamedTuple):
 
 
 def skip_run_directory(path: Path) -> SkippedPath | None:
-    """Return the reason to skip a run directory or a checkpoint; None for any other folder.
+    """Return the reason to skip a folder that is a run directory or a checkpoint; None for other folders.
 
     A folder with only `resolved.json` is not a run directory: it may be a copy among run files.
     """
