@@ -63,7 +63,7 @@ AGREEMENT = 0.99
 """Least cosine between embeddings of the packed and the padded form in bf16."""
 
 
-def drawn_texts(source: Path, tokenizer: Any, count: int, most_tokens: int) -> list[str]:
+def sample_texts(source: Path, tokenizer: Any, count: int, most_tokens: int) -> list[str]:
     """Cut texts to lengths from a log-normal distribution: median 64 tokens, a tenth beyond 240."""
     draw = random.Random(0)
     words: list[str] = []
@@ -141,7 +141,7 @@ def flatten(module: Any) -> None:
     module._flatten_position_offset = module._infer_flatten_position_offset()
 
 
-def of_library(model: Any, batch_size: int) -> Arm:
+def library_arm(model: Any, batch_size: int) -> Arm:
     return lambda texts: model.encode(
         list(texts), batch_size=batch_size, convert_to_numpy=True, show_progress_bar=False
     )
@@ -176,7 +176,7 @@ class Peers:
             made = num_graphs() - before
             if is_compiled and not made:
                 raise RuntimeError("nothing was compiled")
-            arm = of_library(model, size)
+            arm = library_arm(model, size)
             kernels = record_kernels(partial(arm, self.part))
             self.kernels[name] = summarize_kernels(kernels)
             if self.device == "cuda":
@@ -212,16 +212,16 @@ class Peers:
 
 
 def fastest_batch(model: Any, part: Sequence[str], sizes: Sequence[int]) -> tuple[int, dict[int, float]]:
-    """Return the batch size with which a part of the texts takes least, the second time, and the seconds."""
+    """Return the fastest batch size and the seconds of each, measured after one warm-up pass."""
     seconds = {}
     for size in sizes:
-        arm = of_library(model, size)
+        arm = library_arm(model, size)
         arm(part)
-        seconds[size] = round(timed(arm, part), 4)
+        seconds[size] = round(measure_seconds(arm, part), 4)
     return min(seconds, key=lambda size: seconds[size]), seconds
 
 
-def timed(arm: Arm, texts: Sequence[str]) -> float:
+def measure_seconds(arm: Arm, texts: Sequence[str]) -> float:
     started_s = time.perf_counter()
     arm(texts)
     if torch.cuda.is_available():
@@ -257,7 +257,7 @@ def main() -> None:
     work = Path(tempfile.mkdtemp())
     load_tokenizer(TokenizerConfig(path=str(options.tokenizer))).save(work / "tokenizer")
     tokenizer = AutoTokenizer.from_pretrained(work / "tokenizer")
-    texts = drawn_texts(options.texts, tokenizer, options.count, options.positions)
+    texts = sample_texts(options.texts, tokenizer, options.count, options.positions)
     ids = tokenizer(texts, truncation=True, max_length=options.positions)["input_ids"]
     lengths = np.array([len(each) for each in ids])
     folder, part = work / "neobert", texts[:PART]
@@ -291,7 +291,7 @@ def main() -> None:
             log.info("no time for round %d", round_number)
             break
         for name, arm in arms.items():
-            seconds[name].append(timed(arm, texts))
+            seconds[name].append(measure_seconds(arm, texts))
         if not round_number:  # a round to compile kernels and fill caches
             first = {name: round(values[0], 2) for name, values in seconds.items()}
             log.info("warm-up after %.0f s: %s", time.perf_counter() - begun_s, first)

@@ -148,14 +148,14 @@ def step_loss(trainer: Trainer) -> float:
     return trainer.progress.loss.take()
 
 
-def smoothed(values: list[float]) -> list[float]:
+def moving_average(values: list[float]) -> list[float]:
     """Return the moving average over `WINDOW` values, from the first full window on."""
     return [sum(values[end - WINDOW : end]) / WINDOW for end in range(WINDOW, len(values) + 1)]
 
 
 def compare(packed: dict[str, Any], unpacked: dict[str, Any]) -> dict[str, Any]:
     """Return relative differences of both curves: the largest and the last, smoothed, and step by step."""
-    pairs = zip(smoothed(packed["losses"]), smoothed(unpacked["losses"]), strict=True)
+    pairs = zip(moving_average(packed["losses"]), moving_average(unpacked["losses"]), strict=True)
     smooth = [abs(a - b) / b for a, b in pairs]
     single = [abs(a - b) / b for a, b in zip(packed["losses"], unpacked["losses"], strict=True)]
     return {
@@ -168,7 +168,7 @@ def compare(packed: dict[str, Any], unpacked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def run_apart(form: str) -> dict[str, Any]:
+def run_in_process(form: str) -> dict[str, Any]:
     """Train one side in its own process, with the arguments of this one."""
     command = [sys.executable, __file__, *sys.argv[1:], "--form", form]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -188,7 +188,7 @@ def main() -> None:
     if chosen.form:
         print(json.dumps(losses(chosen.form, config, chosen.work.resolve())))
         return
-    sides = {form: run_apart(form) for form in FORMS}
+    sides = {form: run_in_process(form) for form in FORMS}
     found = compare(**sides)
     print(json.dumps(found, indent=1))
     if chosen.output:

@@ -67,5 +67,5 @@ def local_weights_path(section: ModelSection) -> str | None:
 
 
 def is_pinned(name: str, revision: str) -> bool:
-    """Return whether weights are a name on the Hub, at a commit."""
+    """Return whether `name` has the form OWNER/NAME and `revision` is a commit."""
     return _NAME.fullmatch(name) is not None and is_commit(revision)

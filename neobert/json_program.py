@@ -46,5 +46,7 @@ def _read_request(arguments: Sequence[str]) -> dict[str, Any]:
     try:
         request: dict[str, Any] = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ProjectError("CFG011", f"cannot be read: {error}", hint, arguments[0], EXIT_USAGE) from error
+        raise ProjectError(
+            "CFG011", f"the request cannot be read: {error}", hint, arguments[0], EXIT_USAGE
+        ) from error
     return request

@@ -75,7 +75,7 @@ def read_declared_settings(folder: Path) -> DeclaredSettings:
 
 
 def declared_max_length(folder: Path) -> int | None:
-    """Return the length in tokens at which a folder of sentence-transformers truncates texts."""
+    """Return the tokens to which sentence-transformers truncates texts; None if the folder has no limit."""
     length = read_json(folder / "sentence_bert_config.json", may_lack=True).get("max_seq_length")
     return length if isinstance(length, int) and length > 0 else None
 
@@ -124,13 +124,13 @@ def _pooling_mode(settings: Mapping[str, Any], folder: Path) -> str:
     raise ProjectError(
         CODE,
         f"the Pooling module declares pooling {printable(', '.join(map(str, names)) or 'none')}",
-        f"set exactly one of {', '.join(POOLINGS)}",
+        f"set pooling_mode to one of {', '.join(POOLINGS)}",
         str(folder / "config.json"),
     )
 
 
 def _legacy_pooling_modes(settings: Mapping[str, Any]) -> list[str]:
-    """Return the poolings enabled by the `pooling_mode_*` keys of sentence-transformers before release 6."""
+    """Return the poolings of the `pooling_mode_*` flags, which releases before 5.4 wrote."""
     prefix = "pooling_mode_"
     spelled = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
     chosen = [key.removeprefix(prefix) for key, value in settings.items() if key.startswith(prefix) and value]

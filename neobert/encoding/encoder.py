@@ -98,7 +98,7 @@ class Encoder:
                 model's limit.
             device: None: the first GPU, else the CPU.
             dtype: "bf16" or "fp32"; None: bf16 on a GPU, fp32 on the CPU.
-            tokens_per_run: tokens per forward pass.
+            tokens_per_run: tokens per forward pass; None: 32,768 on a GPU, 4,096 on the CPU.
             prompt: text before each text; None: the folder's default prompt, if it has one.
             is_verified: whether `folder` is the result of `model_folder`, whose files are not hashed again.
 
@@ -136,7 +136,7 @@ class Encoder:
             prompt: text before each text, in place of the encoder's.
 
         Raises `TypeError` unless `texts` is a sequence of strings; a single string is rejected. Raises
-        `ProjectError` if an embedding is NaN or infinite.
+        `ProjectError` if an embedding is NaN or infinite, or if the prompt leaves no room for a text.
         """
         _require_texts(texts)
         prompt = self.prompt if prompt is None else prompt

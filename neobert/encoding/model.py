@@ -116,7 +116,10 @@ class InferenceModel:
 
 @contextmanager
 def autocast_on(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
-    """Set autocast to `dtype` and the current GPU to `device`: Triton ignores the device of its tensors."""
+    """Compute in `dtype`, by autocast, and on `device` inside the `with` block.
+
+    The device becomes the current GPU, because Triton ignores the device of its tensors.
+    """
     in_type = nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
     on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
     with on_device, in_type:
@@ -128,7 +131,8 @@ def load_model(
 ) -> InferenceModel:
     """Load a NeoBERT checkpoint, or a transformers model, without running code from the folder.
 
-    Without `needs_decoder`, head weights are not loaded. Raises `ProjectError` if weights are missing.
+    Without `needs_decoder`, head weights are not loaded. Raises `ProjectError` for an unsupported model or
+    unusable weights, and, with `needs_decoder`, for a model with the head of another task.
     """
     settings = read_json(folder / "config.json")
     if needs_decoder:
@@ -159,7 +163,7 @@ def _refuse_other_head(settings: Mapping[str, Any], folder: Path) -> None:
 
 @contextmanager
 def convert_config_errors(folder: Path) -> Iterator[None]:
-    """Raise `ProjectError` for a config.json from which no NeoBERT can be built."""
+    """Convert errors in the `with` block to a `ProjectError` for a config.json that is not a NeoBERT's."""
     try:
         yield
     except ProjectError:
@@ -196,7 +200,11 @@ def _assign_weights(model: NeoBERTLMHead, state: StateDict, folder: Path) -> Non
     missing = sorted(wanted.keys() - state.keys())
     other = sorted(name for name in state.keys() & wanted.keys() if state[name].shape != wanted[name].shape)
     if missing or other:
-        hint = "the checkpoint has no decoder: pass one from a pretraining run" if DECODER in missing else ""
+        hint = (
+            "the checkpoint has no decoder: pass a checkpoint of a pretraining run"
+            if DECODER in missing
+            else ""
+        )
         message = f"weights are missing or have another shape: {listed([*missing, *other])}"
         raise ProjectError("EXP005", message, hint or "pass a complete checkpoint", str(folder))
     model.load_state_dict(state, strict=False, assign=True)

@@ -63,7 +63,7 @@ class Passages:
             yield from (Passage(row, file, piece) for piece in self._split_text(text))
 
     def identity(self) -> Any:
-        """Return the identity of the texts."""
+        """Return the description of the content of the texts, as `Texts.identity` does."""
         return self._texts.identity()
 
     def _split_text(self, text: str) -> Iterator[str]:

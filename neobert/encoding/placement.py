@@ -43,7 +43,7 @@ def model_identity(folder: Path, device: str | None, dtype: str | None) -> dict[
 
 
 def num_processes(requested: int | None, device: str | None) -> int:
-    """Return the number of processes; None: one per GPU, or one on the CPU."""
+    """Return `requested`; if it is None, one process per GPU, or one on the CPU."""
     where, _ = resolve_placement(device, None)
     return requested or (torch.cuda.device_count() if where.type == "cuda" else 1)
 

@@ -29,17 +29,17 @@ class Prompts:
 
     @property
     def query_prompt(self) -> str:
-        """Prompt of a query, or empty text."""
+        """Prompt before a query; empty if the folder has none."""
         return self.by_name.get(QUERY, "")
 
     @property
     def document_prompt(self) -> str:
-        """Prompt of a document, or empty text."""
+        """Prompt before a document; empty if the folder has none."""
         return next((self.by_name[name] for name in DOCUMENTS if name in self.by_name), "")
 
     @property
     def text_prompt(self) -> str:
-        """Prompt of a text of no declared kind, or empty text."""
+        """Prompt before a text of no declared kind; empty without a default prompt."""
         return "" if self.default is None else self.by_name[self.default]
 
     def named(self, name: str) -> str:

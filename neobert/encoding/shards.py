@@ -116,11 +116,11 @@ class Shards:
         return number + 1, done
 
     def is_complete(self, number: int) -> bool:
-        """Return whether a shard is complete."""
+        """Return whether the results of a shard are written."""
         return self._shard_path(number, self._suffix).is_file()
 
     def write(self, number: int, values: Any, counts: TextCounts) -> None:
-        """Write a shard. Raises `ProjectError` if that fails."""
+        """Write the counts, then the results, which complete the shard. Raises `ProjectError` on failure."""
         path = self._shard_path(number, self._suffix)
         with self.convert_write_errors(path):
             write_atomically(self._shard_path(number, ".json"), json.dumps(asdict(counts)).encode())
@@ -204,7 +204,7 @@ def describe_changes(earlier: Mapping[str, Any], identity: Mapping[str, Any]) ->
 def _describe_change(name: str, whole: Mapping[str, Any], value: object) -> str:
     """Describe a change, with both values if they are scalars, or with the changed keys of an object."""
     if name not in whole:
-        return f"{name} was not recorded by the version that wrote this"
+        return f"{name} was not recorded by the earlier job"
     earlier = whole[name]
     if isinstance(earlier, dict) and isinstance(value, dict):
         keys = {key for key in {*earlier, *value} if earlier.get(key) != value.get(key)}

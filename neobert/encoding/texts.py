@@ -72,7 +72,10 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
 
 
 def require_text_format(path: Path) -> str:
-    """Return the format of a file of texts. Raises `ProjectError` if it cannot be read, or only once."""
+    """Return the format of a file of texts.
+
+    Raises `ProjectError` for a path that is not a regular file, and for an unsupported format.
+    """
     if not path.is_file():
         message, hint = "the file does not exist", "pass an existing file"
         if path.exists():

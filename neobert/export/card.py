@@ -64,7 +64,7 @@ encoder = SentenceTransformer("PATH_OR_NAME"{trust})
 queries, documents = encoder.encode_query(["one text"]), encoder.encode_document(["another"])
 ```
 
-An embedding is {pooling}, as `1_Pooling` declares. Prompts are those of
+An embedding is {pooling}, as `1_Pooling` declares. The prompts are in
 `config_sentence_transformers.json`. The folder also loads with transformers: `AutoModel` returns the hidden
 states.
 """
@@ -131,8 +131,8 @@ inputs = {{"input_ids": np.array([row.ids for row in rows]), "attention_mask": m
 """
 ENCODER = {"task": "feature-extraction", "metrics": "", "tag": "feature-extraction", "purpose": ""}
 GRAPH_OUTPUTS = {
-    "last_hidden_state": "`last_hidden_state` has a vector per token; those with mask 0 are padding.",
-    "logits": "`logits` are those of the classifier, with the labels of `id2label` in config.json.",
+    "last_hidden_state": "`last_hidden_state` has a vector per token; a token with mask 0 is padding.",
+    "logits": "`logits` has a value per label; `id2label` in config.json has the names of the labels.",
 }
 CLASS_METRICS, SCORE_METRICS = "accuracy, f1, matthews_correlation", "pearsonr, spearmanr"
 
@@ -177,7 +177,7 @@ OF_LABELS = {"ForSequenceClassification": CLASSIFIER, "ForTokenClassification": 
 def model_card(model: PreTrainedModel, *, is_chat: bool = False) -> str:
     """Return the text of README.md for a NeoBERT with any head or none, or for a transformers model.
 
-    is_chat: a causal model whose tokenizer has a chat template.
+    `is_chat`: whether the tokenizer of a causal model has a chat template.
     """
     card = _task_card(model)
     if not isinstance(model, NeoBERTPreTrainedModel):
@@ -192,8 +192,8 @@ def model_card(model: PreTrainedModel, *, is_chat: bool = False) -> str:
         ):
             usage = template.format(labels=_labels_line(model), names=_label_names(model), trust="", needs="")
         return _transformers_card(model, "transformers", usage)
-    of_head = _task_card_parts(card) if card else _CARDS.get(_class_name(model), _masked_lm_parts)(model)
-    return _fill_template(model, {"library": "transformers", **of_head})
+    head_parts = _task_card_parts(card) if card else _CARDS.get(_class_name(model), _masked_lm_parts)(model)
+    return _fill_template(model, {"library": "transformers", **head_parts})
 
 
 def embedder_card(model: PreTrainedModel, embedding: EmbeddingFiles) -> str:
@@ -202,12 +202,12 @@ def embedder_card(model: PreTrainedModel, embedding: EmbeddingFiles) -> str:
     usage = EMBEDDER.format(pooling=POOLED[embedding.pooling], trust=TRUST if is_own else "")
     if not is_own:
         return _transformers_card(model, "sentence-transformers", usage)
-    of_library = {
+    library_parts = {
         "library": "sentence-transformers",
         "task": "sentence-similarity",
         "tag": "sentence-transformers",
     }
-    return _fill_template(model, {**of_library, "metrics": "", "purpose": "", "usage": usage})
+    return _fill_template(model, {**library_parts, "metrics": "", "purpose": "", "usage": usage})
 
 
 def graph_card(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, output: str) -> str:

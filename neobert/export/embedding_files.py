@@ -25,7 +25,7 @@ class EmbeddingFiles:
         pooling: avg, cls or max.
         width: number of components.
         max_length: longest text in tokens; longer ones are truncated.
-        prompts: text before each text, by kind: query and document; empty ones are not written.
+        prompts: text before each text, by name, such as query; empty ones are not written.
         normalizes: vectors have unit length.
         default_prompt: name of the prompt for texts of no kind; None for no prompt.
         pools_prompt: the tokens of a prompt are pooled like those of the text.
@@ -40,7 +40,7 @@ class EmbeddingFiles:
     pools_prompt: bool = True
 
     def write(self, folder: Path) -> None:
-        """Write the files into the folder of a model."""
+        """Write modules.json, the settings, the prompts and the pooling config into a model folder."""
         modules = [("", "Transformer"), (POOLING_FOLDER, "Pooling")]
         # That folder has no files, and does not exist: no readers need it, and Git has no empty folders.
         modules += [(NORMALIZE_FOLDER, "Normalize")] if self.normalizes else []

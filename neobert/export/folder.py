@@ -71,7 +71,7 @@ def write_hf_folder(
 
 
 def cast_floating(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-    """Cast a floating-point tensor to this dtype; others, and all tensors if it is None, are unchanged."""
+    """Cast a floating-point tensor to `dtype`; other tensors, and all if `dtype` is None, are unchanged."""
     return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
 
 
@@ -109,7 +109,7 @@ def read_tokenizer_files(source: Path) -> dict[str, bytes]:
 
 
 def drop_inert_tokens(files: Mapping[str, bytes], size: int) -> Mapping[str, bytes]:
-    """Return the files of a tokenizer of `size` tokens without the inert tokens beyond these.
+    """Return tokenizer files without the inert tokens whose ids are `size` or higher.
 
     Earlier versions wrote them into every tokenizer of prepared text.
     """

@@ -75,7 +75,7 @@ def tie_decoder(state: Mapping[str, Tensor]) -> StateDict:
 
 def _embedding_weight(state: Mapping[str, Tensor]) -> Tensor:
     if EMBEDDING not in state:
-        message = f"the weights are not of a NeoBERT model: {EMBEDDING} is missing"
+        message = f"{EMBEDDING} is missing, so the weights are not a NeoBERT's"
         raise ProjectError("EXP002", message, "use a NeoBERT checkpoint with its encoder")
     return state[EMBEDDING]
 
@@ -83,7 +83,7 @@ def _embedding_weight(state: Mapping[str, Tensor]) -> Tensor:
 def _lost_decoder_error(reason: str) -> ProjectError:
     return ProjectError(
         "EXP003",
-        f"the decoder cannot be tied to the embedding: {reason}",
+        f"the decoder cannot be tied to the embedding, because {reason}",
         "set model.tie_word_embeddings to false",
         place=DECODER,
     )
@@ -108,10 +108,13 @@ def untie_decoder(state: Mapping[str, Tensor]) -> StateDict:
 
 
 def fork_to_hub(state: Mapping[str, Tensor]) -> StateDict:
-    """Convert weights from the fork's layout to the published layout, for the same model outputs."""
+    """Convert weights from the fork's layout to the published layout, with an untied decoder.
+
+    Raises `ProjectError` EXP002 if a matrix is missing, and EXP003 if the decoder is already untied.
+    """
     return untie_decoder(join_gates(state))
 
 
 def hub_to_fork(state: Mapping[str, Tensor]) -> StateDict:
-    """Convert weights to the fork's layout. Raises `ProjectError` EXP003 if the decoder is untied."""
+    """Convert weights to the fork's layout. Raises `ProjectError` EXP003 if the decoder cannot be tied."""
     return tie_decoder(split_gates(state))

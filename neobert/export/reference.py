@@ -44,7 +44,7 @@ class Reference:
 
 
 def make_reference(source: Source) -> Reference:
-    """Return the model's outputs for `TEXTS`, truncated to 128 tokens or the length limit of its users."""
+    """Return the model's outputs for `TEXTS`, truncated to 128 tokens, or to a lower limit of the model."""
     limit = min(128, int(source.tokenizer.model_max_length))
     if source.embedding is not None:
         limit = min(limit, source.embedding.max_length)
@@ -92,7 +92,7 @@ def truncate_to_fit(text: str, tokenizer: PreTrainedTokenizerFast, limit: int) -
 
 
 def differences(expected: Mapping[str, NDArray[Any]], actual: Mapping[str, NDArray[Any]]) -> dict[str, float]:
-    """Return each output's largest difference, scaled as `LIMIT`; infinite for a different shape or NaN."""
+    """Return each output's largest difference, scaled as `LIMIT`; infinite if missing, reshaped or NaN."""
     return {name: _difference(array, actual.get(name)) for name, array in expected.items()}
 
 

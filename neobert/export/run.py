@@ -98,7 +98,7 @@ def refuse_unsuitable(source: Source, writers: dict[str, Writer]) -> None:
 def export_one(
     name: str, writer: Writer, source: Source, reference: Reference, output: Path, card: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Write a folder under a temporary name, verify it with the library that users load it with, rename it.
+    """Write a folder under a temporary name, verify it with the library that reads it, and rename it.
 
     Returns the content of conversion.json and the key `folder`. Raises `ProjectError` as `export` does.
     """

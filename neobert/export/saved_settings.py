@@ -38,7 +38,7 @@ def refuse_other_settings(folder: Path) -> None:
     embedded = "embedding_size" if "embedding_size" in settings.values else "hidden_size"
     for name, size in _sizes_from_shapes(shapes, embedded):
         if (found := settings.size(name, size)) != size:
-            message = f"{name} is {found:,}, but the weights have {size:,}"
+            message = f"{name} is {found:,}, but the shapes of the weights require {size:,}"
             raise ProjectError("EXP005", message, f"set {name} to {size} in {CONFIG}", str(file))
     largest = max((size for shape in shapes.values() for size in shape), default=0)
     # Gate and up are one matrix in some layouts, and the gate has two thirds of the width in others.

@@ -90,7 +90,7 @@ class Source:
 
     @property
     def is_classifier(self) -> bool:
-        """Return whether the model has a text-classification head."""
+        """Return whether the model has a layer `classifier`, which scores labels of texts or tokens."""
         return hasattr(self.model, "classifier")
 
 
@@ -140,7 +140,7 @@ def read_embedding_files(
 
     Args:
         pooling: value that replaces the declared pooling; None keeps it.
-        longest: longest text of the tokenizer, in tokens.
+        longest: maximum length of the tokenizer, in tokens.
     """
     declared = read_declared_settings(folder)
     if (pooling or declared.pooling) is None:
@@ -202,7 +202,10 @@ def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
 
 
 def checkpoint_origin(folder: Path) -> dict[str, Any]:
-    """Return a folder's name, its weights' SHA-256 and, for a checkpoint, step and metrics."""
+    """Return a folder's name, the SHA-256 of its weights and, for a checkpoint, the record of its training.
+
+    The record is step, config digest, metrics and tokens; without one, they are None or empty.
+    """
     weights = {file.name: file_sha256(file) for file in weight_files(folder)}
     manifest = folder / FILE_NAME
     saved = json.loads(manifest.read_bytes()) if manifest.is_file() else {}
@@ -235,7 +238,7 @@ def _build_model(folder: Path) -> PreTrainedModel:
         raise _unknown_model(folder, f"architectures is {name}")
     wanted = getattr(found, "config_class", None)
     if wanted is not None and not isinstance(config, wanted):
-        raise _unknown_model(folder, f"{name} has no model_type {config.model_type!r}")
+        raise _unknown_model(folder, f"architectures is {name}, but model_type is {config.model_type!r}")
     refuse_other_settings(folder)
     try:
         model: PreTrainedModel = found(config, **_pooler_arguments(found, folder))
@@ -245,7 +248,7 @@ def _build_model(folder: Path) -> PreTrainedModel:
 
 
 def _pooler_arguments(kind: type[PreTrainedModel], folder: Path) -> dict[str, bool]:
-    """Return the argument by which an encoder has no pooling layer, if the weights have none."""
+    """Return the argument to build an encoder without a pooling layer; empty if the weights have one."""
     takes = "add_pooling_layer" in signature(kind.__init__).parameters
     has_layer = any("pooler." in name for name in tensor_shapes(folder)) if takes else True
     return {} if has_layer else {"add_pooling_layer": False}

@@ -27,7 +27,7 @@ def run_reader(reader: str, folder: Path, reference: Reference) -> tuple[Arrays,
     """Run a reader of `neobert.export.readers` on the CPU, in a process that cannot import this project.
 
     Returns the reader's outputs by name, and the versions of its libraries. Raises `ProjectError` EXP010 if
-    the reader fails.
+    the reader fails, and export-package if a package that it needs is not installed.
     """
     with TemporaryDirectory(prefix="neobert-export-") as work_dir:
         Path(work_dir, "texts.json").write_text(json.dumps(reference.texts), encoding="utf-8")

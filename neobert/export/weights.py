@@ -164,7 +164,7 @@ def _check_fit(state: StateDict, model: PreTrainedModel, path: Path, may_lack: t
     parts = [
         _format_names("missing", missing),
         _format_names("unexpected", unexpected),
-        _format_names("shape", reshaped),
+        _format_names("wrong shape of", reshaped),
     ]
     raise ProjectError(
         "EXP005",
@@ -183,7 +183,7 @@ def unique_weights(model: nn.Module) -> dict[str, Tensor]:
 
 def _format_names(label: str, names: Iterable[str]) -> str:
     ordered = sorted(names)
-    return f"{label}: {listed(ordered)}" if ordered else ""
+    return f"{label} {listed(ordered)}" if ordered else ""
 
 
 def _mismatch_hint(missing: Iterable[str], reshaped: list[str]) -> str:

@@ -25,12 +25,12 @@ class Interrupt:
     is_noted = False
 
     def note(self, *_: object) -> None:
-        """Handle the signal."""
+        """Set the flag: the handler of SIGINT."""
         self.is_noted = True
 
 
 def chat(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
-    """Answer lines of standard input until it ends. Raises `ProjectError` if the model cannot chat."""
+    """Reply to each line of standard input until it ends. Raises `ProjectError` if the model cannot chat."""
 
     def send(**content: Any) -> None:
         print(json.dumps(content), file=answers, flush=True)

@@ -62,7 +62,7 @@ class Generator:
         return [int(token) for token in encoded["input_ids"]]
 
     def text_prompt(self, text: str) -> list[int]:
-        """Return the tokens of a text to continue, with what the tokenizer puts before a text."""
+        """Return the tokens of a text to continue, without the token that ends a text."""
         ids: list[int] = self.tokenizer(text, **UNCHECKED)["input_ids"]
         # A byte-pair tokenizer that ends each text would make the model begin a new text.
         return ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
@@ -75,7 +75,7 @@ class Generator:
         on_text: Callable[[str], None],
         is_interrupted: Callable[[], bool] = lambda: False,
     ) -> ReplyEnd:
-        """Generate a reply, passing its text on piece by piece, until `is_interrupted()` after a token.
+        """Generate a reply, and pass its text to `on_text` in pieces. Stops early if `is_interrupted()`.
 
         Raises `ProjectError` if no token fits after the prompt.
         """

@@ -10,7 +10,7 @@ from neobert.mining.request import Request
 
 
 def mine(request: dict[str, Any]) -> dict[str, Any]:
-    """Mine negatives for the requested pairs."""
+    """Write the pairs of a request with their negatives; return the counts."""
     from neobert.mining.job import run
 
     return run(Request(**request))

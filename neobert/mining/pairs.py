@@ -53,7 +53,7 @@ class Pairs:
     copies: int = 0
 
     def add(self, query: str, document: str) -> None:
-        """Add a row."""
+        """Count a row, and add its pair unless a text is empty or the pair is known."""
         self.rows += 1
         if not query.strip() or not document.strip():
             self.empty += 1
@@ -76,7 +76,7 @@ class Pairs:
 
 
 def read_pairs(request: Request) -> Pairs:
-    """Read pairs, and the further documents. Raises `ProjectError` for unusable files."""
+    """Read the pairs and the corpus of a request. Raises `ProjectError` for an unusable file or no pairs."""
     path, pairs = Path(request.pairs), Pairs()
     require_text_format(path)
     fields = (

@@ -70,6 +70,6 @@ def refuse_edited_plugins(folder: Path, saved: Mapping[str, Any], config: RunCon
     """Raise `ProjectError` PLG003 if plug-ins differ from those of the checkpoint, without a waiver."""
     differences = plugin_differences(saved, to_dict(config))
     if differences and all(each.code != CODE for each in config.waivers):
-        message = f"belongs to a run with other plug-ins: {'; '.join(differences)}"
+        message = f"the checkpoint belongs to a run with other plug-ins: {'; '.join(differences)}"
         hint = f"restore the files, or add a waiver of {CODE} to the run file"
         raise ProjectError(CODE, message, hint, str(folder))

@@ -25,7 +25,7 @@ def dataset_plugin_splits(plugins: PluginsConfig, rows: RowFormat) -> Splits | N
 
 
 def load_splits(plugin: Plugin, rows: RowFormat) -> Splits:
-    """Call the function for each split. Raises `PluginError` if its rows cannot be indexed."""
+    """Return the splits of a dataset plug-in. Raises `PluginError` without `train` or indexable rows."""
     found = {name: PluggedRows(plugin, name, plugin(name), rows) for name in SPLITS}
     if found["train"].data is None:
         raise plugin.invalid_result_error("returned None for split train")

@@ -43,14 +43,14 @@ class PluggedHooks:
         notified = [
             Hook(
                 name=f"plugin {event}",
-                act=partial(self._measured, event),
+                act=partial(self._notify_metrics, event),
                 stage=Stage.REACT,
                 every=steps,
                 at_start=event == "on_evaluation",
             )
             for event, steps in due.items()
         ]
-        saved = Hook(name="plugin on_checkpoint", act=self._saved, stage=Stage.ANNOUNCE, every=1)
+        saved = Hook(name="plugin on_checkpoint", act=self._notify_checkpoint, stage=Stage.ANNOUNCE, every=1)
         return [*notified, saved] if self._hooks else []
 
     def notify_saved(self, trainer: Trainer) -> None:
@@ -62,10 +62,10 @@ class PluggedHooks:
         for hook in self._hooks:
             hook.notify("on_checkpoint", step, str(trainer.checkpoints / str(step)))
 
-    def _saved(self, trainer: Trainer, _report: StepReport) -> None:
+    def _notify_checkpoint(self, trainer: Trainer, _report: StepReport) -> None:
         self.notify_saved(trainer)
 
-    def _measured(self, event: str, _trainer: Trainer, report: StepReport) -> None:
+    def _notify_metrics(self, event: str, _trainer: Trainer, report: StepReport) -> None:
         metrics = dict(report.metrics)
         if event == "on_evaluation":
             metrics = {name: value for name, value in metrics.items() if name.startswith(EVAL)}

@@ -63,8 +63,8 @@ class Metric(Protocol):
 
         Args:
             predictions: float32 [M, L], the logits of all texts or words; [M], the scores of a regression.
-            labels: int64 [M], classes; float32 [M], scores. The order is that of the evaluation text, and
-                differs with the number of ranks.
+            labels: int64 [M], classes; float32 [M], scores. The order follows the evaluation text, and
+                depends on the number of ranks.
         """
 
 
@@ -92,7 +92,7 @@ class Hook(Protocol):
 
 
 class Dataset(Protocol):
-    """Function that returns the data of a split."""
+    """Function from the name of a split to its rows, for the key `plugins.dataset`."""
 
     def __call__(self, split: str) -> Sequence[Mapping[str, Any]] | None:
         """Return the rows of split `train` or `validation` with the task's columns; None without the split.
@@ -102,7 +102,7 @@ class Dataset(Protocol):
 
 
 class Loss(Protocol):
-    """Function that compares logits and labels."""
+    """Function from logits and labels to the loss of each label."""
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of each label, float [M]. The run adds them up and divides by their number.

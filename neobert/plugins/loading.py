@@ -85,11 +85,11 @@ class Plugin:
         return self.build_error(f"{self.key} ({self.name}) {problem or raised}", hint, place)
 
     def build_error(self, message: str, hint: str, place: str = "") -> PluginError:
-        """Build a `PluginError` for this plug-in."""
+        """Build the `PluginError` PLG002; `place` is by default the file and name of the function."""
         return PluginError(RAISED, message, hint, place or self.label, EXIT_TRAINING_FAILED)
 
     def invalid_result_error(self, problem: str) -> PluginError:
-        """Build the error for an invalid result."""
+        """Build the error for an invalid result; `problem` is a predicate, such as "returned None"."""
         hint = f"see neobert.plugins for what {self.key.partition('.')[0]}.{self.kind.name} returns"
         return self.build_error(f"{self.key} ({self.name}) {problem}", hint)
 
@@ -107,7 +107,8 @@ def _first_line(error: BaseException) -> str:
 def load_plugins(plugins: PluginsConfig) -> tuple[Plugin, ...]:
     """Import the plug-ins of a config; once per process.
 
-    Raises `ProjectError` PLG003 if a file differs from `plugins.code`, and PLG002 if an import fails.
+    Raises `ProjectError` PLG001 for a plug-in that cannot be used, PLG002 if an import fails, and PLG003 if a
+    file differs from `plugins.code`.
     """
     if not plugins.is_used:
         return ()

@@ -17,9 +17,9 @@ from neobert.plugins.loading import Plugin
 
 
 def with_loss(objective: Objective, plugin: Plugin) -> Objective:
-    """Return the objective with the loss of a plug-in. Raises `PluginError` for another kind of loss."""
+    """Return the objective with the loss of a plug-in. Raises `PluginError` for a task without labels."""
     if type(objective) is not LabelledObjective:
-        raise plugin.invalid_result_error("needs a task that classifies texts or words")
+        raise plugin.invalid_result_error("needs a task with labels of texts or words")
     return PluggedObjective(objective.backbone, PluggedLoss(plugin))
 
 
@@ -62,6 +62,6 @@ class PluggedObjective(LabelledObjective):
 
     @torch.no_grad()
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Predictions:
-        """Return the loss and the logits of a microbatch."""
+        """Return the summed loss, the logits and the labels of a microbatch."""
         logits = self.logits(inputs)
         return Predictions(self.loss(logits, labels, num_targets), logits, labels)

@@ -62,10 +62,10 @@ class PluggedMasking:
             words = np.array([key, int(sample) & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64)
             rng = np.random.Generator(np.random.Philox(key=words))
             result = self.plugin(ids, ~self.tokenizer.is_maskable[ids], rng, context)
-            inputs[start:end], labels[start:end] = self._checked(result, end - start)
+            inputs[start:end], labels[start:end] = self._valid_targets(result, end - start)
         return Targets(inputs, labels)
 
-    def _checked(self, result: Any, length: int) -> tuple[Ids, Ids]:
+    def _valid_targets(self, result: Any, length: int) -> tuple[Ids, Ids]:
         """Return inputs and labels. Raises `PluginError` unless they are integers [T] in the vocabulary."""
         if not isinstance(result, tuple) or len(result) != 2:
             raise self.plugin.invalid_result_error(f"returned {type(result).__name__}, not (inputs, labels)")

@@ -79,7 +79,8 @@ def compute_plugin_metrics(
             full = f"{EVAL}{name}"
             if not isinstance(name, str) or not NAME.fullmatch(name) or full.startswith(SOURCE):
                 raise plugin.invalid_result_error(
-                    f"returned the name {name!r} (letters, digits and underscores)"
+                    f"returned the name {name!r}, which is not lower-case letters, digits and underscores, "
+                    "or begins with source_"
                 )
             if full in known or full in found:
                 raise plugin.invalid_result_error(f"returned {name!r}, which the run reports already")

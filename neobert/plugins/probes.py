@@ -47,7 +47,7 @@ TOLERANCE = 1e-5
 def examine_plugins(request: Mapping[str, Any]) -> dict[str, Any]:
     """Test the plug-ins of a config; return failures, digests of results, and measurements.
 
-    `again`: this is the second process; only results that are compared between processes are computed.
+    With `request["again"]`, for the second process, only results that are compared are computed.
     """
     config, is_restart = from_dict(request["config"]), request["again"]
     report: dict[str, Any] = {"failures": [], "digests": {}, "metrics": [], "masked_share": None}
@@ -209,16 +209,16 @@ def test_loss(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noq
     with require_unchanged_global_state(plugin):
         first = summed(len(labels))
     if not bool(torch.isfinite(first)):
-        raise not_repeatable_error(plugin, f"is not finite: {float(first)}")
+        raise plugin.invalid_result_error(f"returned a loss that is not finite: {float(first)}")
     if not torch.equal(summed(len(labels)), first):
         raise not_repeatable_error(plugin, "returns different losses when called again")
     inputs = logits.clone().requires_grad_()
     total = loss(inputs, labels, len(labels))
     if not total.requires_grad:
-        raise not_repeatable_error(plugin, "has no gradient")
+        raise plugin.invalid_result_error("returned a loss that has no gradient")
     total.backward()
     if inputs.grad is None or not bool(torch.isfinite(inputs.grad).all()) or not bool(inputs.grad.any()):
-        raise not_repeatable_error(plugin, "has a gradient that is zero or not finite")
+        raise plugin.invalid_result_error("returned a loss with a gradient that is zero or not finite")
     parts = summed(half) + loss(logits[half:].clone().requires_grad_(), labels[half:], len(labels) - half)
     if not torch.isclose(parts, first, rtol=TOLERANCE):
         raise not_repeatable_error(

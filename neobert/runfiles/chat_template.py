@@ -35,7 +35,10 @@ OWN = {"turns": TURNS}
 
 
 def read_template(name: str) -> str:
-    """Return the template that `tokenizer.chat_template` names. Raises TOK001."""
+    """Return the template that `tokenizer.chat_template` names.
+
+    Raises `ProjectError` TOK001 if its file cannot be read, is not UTF-8 or is larger than 1 MiB.
+    """
     if name in OWN:
         return OWN[name]
     file = Path(os.path.expanduser(name))

@@ -129,13 +129,13 @@ def checkpoint_config(folder: Path) -> RunConfig:
 def with_checkpoint_text(config: RunConfig, folder: Path) -> RunConfig:
     """Return the config with a checkpoint's evaluation text, for the same evaluation as in its run."""
     parent = checkpoint_config(folder)
-    reading = with_rows_of(config, with_source_text(config, to_dict(parent)))
+    reading = with_row_length(config, with_source_text(config, to_dict(parent)))
     limits = (parent.trainer.eval_max_batches, config.trainer.eval_max_batches)
     batches = min((each for each in limits if each is not None), default=None)
     return replace(reading, trainer=replace(reading.trainer, eval_max_batches=batches))
 
 
-def with_rows_of(config: RunConfig, reading: RunConfig) -> RunConfig:
+def with_row_length(config: RunConfig, reading: RunConfig) -> RunConfig:
     """Return `reading` with the row length of `config`, and its own document length if that fits.
 
     Longer documents are cut to the rows. Masks depend only on document and position.

@@ -43,7 +43,7 @@ def require_model_folder(path: Path) -> None:
         return
     hint = "pass an exported folder, a checkpoint folder or a run directory"
     if not path.is_dir():
-        message = "is a file, not a model folder" if path.exists() else "no such folder"
+        message = "the path is a file, not a model folder" if path.exists() else "no such folder"
     elif (path / RESOLVED).is_file():
         message = "the run has no checkpoint yet"
         hint = (
@@ -51,9 +51,9 @@ def require_model_folder(path: Path) -> None:
             "its first checkpoint is saved at step trainer.save_steps"
         )
     elif reason := why_no_model(path):
-        message = f"is {reason}"
+        message = f"the folder is {reason}"
     else:
-        message = "is not a model folder: it has no config.json"
+        message = "the folder is not a model folder: it has no config.json"
         formats = {printable(str(each.parent)) for each in path.glob("*/*.safetensors")}
         if formats:  # an export of several
             hint = f"pass a folder in it: {listed(sorted(formats))}"
@@ -84,7 +84,9 @@ def read_json(path: Path, *, code: str = CODE, may_lack: bool = False, is_list: 
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ProjectError(code, f"cannot be read: {printable(str(error))}", place=str(path)) from error
+        raise ProjectError(
+            code, f"the file cannot be read: {printable(str(error))}", place=str(path)
+        ) from error
     is_right = (
         isinstance(content, list) and all(isinstance(each, dict) for each in content)
         if is_list
@@ -92,5 +94,5 @@ def read_json(path: Path, *, code: str = CODE, may_lack: bool = False, is_list: 
     )
     if not is_right:
         kind = "list of objects" if is_list else "object"
-        raise ProjectError(code, f"is not a JSON {kind}", place=str(path))
+        raise ProjectError(code, f"the file is not a JSON {kind}", place=str(path))
     return content

@@ -29,7 +29,7 @@ class PreparedParts(NamedTuple):
     Attributes:
         manifests: manifests of the complete parts.
         missing: folders of the parts that are absent or not complete.
-        faults: reasons why the complete parts do not belong together, at most `MAX_FAULTS`.
+        faults: reasons why the complete parts cannot be joined, at most `MAX_FAULTS`.
     """
 
     manifests: Mapping[PartNumber, Manifest]
@@ -76,7 +76,7 @@ def missing_parts(parts: Collection[PartNumber], complete: Collection[PartNumber
 
 
 def part_disagreements(manifests: Mapping[PartNumber, Manifest], *, is_whole: bool) -> Iterator[str]:
-    """Yield the reasons why parts disagree; `is_whole`: each block must be in exactly one part."""
+    """Yield the reasons why parts cannot be joined; `is_whole`: no part is missing, so no block may be."""
     first = min(manifests)
     reference = _shared_properties(manifests[first])
     for part, manifest in sorted(manifests.items()):
@@ -109,7 +109,7 @@ def _shared_properties(manifest: Manifest) -> dict[str, Any]:
 def _misplaced_blocks(
     split: str, num_blocks: int, manifests: Mapping[PartNumber, Manifest], *, is_whole: bool
 ) -> Iterator[str]:
-    """Yield an error for each block of a split that is in two parts or in none."""
+    """Yield a reason for each block of a split in two parts, and one for all blocks that no part has."""
     places: dict[int, PartNumber] = {}
     for part, manifest in sorted(manifests.items()):
         for block in manifest["splits"].get(split, {"blocks": ()})["blocks"]:
@@ -122,7 +122,7 @@ def _misplaced_blocks(
 
 
 def describe_missing_parts(missing: Sequence[str]) -> str:
-    """Describe missing parts for a message."""
+    """Return a message with the number of missing parts and the names of the first five."""
     return (
         f"{counted(len(missing), 'part')} {'is' if len(missing) == 1 else 'are'} missing: {listed(missing)}"
     )

@@ -49,8 +49,8 @@ class Samples:
     texts: list[MaskedText] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
 
-    def followed_by(self, evaluation: Evaluation) -> Samples:
-        """Add an evaluation to the samples; beyond the limit, drop the most closely spaced one."""
+    def with_evaluation(self, evaluation: Evaluation) -> Samples:
+        """Return the samples with another evaluation; beyond the limit, without the most closely spaced."""
         evaluations = [*self.evaluations, evaluation]
         if len(evaluations) > MAX_EVALUATIONS:
             del evaluations[_densest_step_index([each.step for each in evaluations])]
@@ -61,7 +61,7 @@ class Samples:
         return Samples(self.texts, [each for each in self.evaluations if each.step < step])
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of the file."""
+        """Return the content of samples.json."""
         return asdict(self)
 
 

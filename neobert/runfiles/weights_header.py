@@ -62,7 +62,7 @@ def _shard_files(index: Path) -> list[Path]:
 
 
 def are_equal_tensors(folder: Path, one: str, other: str) -> bool:
-    """Return whether two tensors of a folder have the same bytes. Raises `ProjectError` EXP004."""
+    """Return whether two tensors have the same bytes. Raises `ProjectError` EXP004 if one is missing."""
     places = {
         name: (file, each) for file in weight_files(folder) for name, each in _read_header(file).items()
     }
@@ -117,14 +117,14 @@ def _read_header(file: Path) -> dict[str, Any]:
         tensors = {name: each for name, each in content.items() if name != "__metadata__"}
         end = LENGTH_BYTES + size + max((each["data_offsets"][1] for each in tensors.values()), default=0)
         if (found := file.stat().st_size) < end:
-            raise ValueError(f"the file has {found:,} of {end:,} bytes")
+            raise ValueError(f"it has {found:,} of {end:,} bytes")
     except (OSError, ValueError, AttributeError, TypeError, LookupError, RecursionError) as error:
         raise _unreadable_error(file, error) from error
     return tensors
 
 
 def _unreadable_error(file: Path, error: Exception) -> ProjectError:
-    message = f"is not a readable safetensors file: {printable(str(error))}"
+    message = f"the file is not a readable safetensors file: {printable(str(error))}"
     return ProjectError(CODE, message, "copy the file again, or use another checkpoint", place=str(file))
 
 

@@ -26,9 +26,12 @@ def open_export(folder: Path) -> Source:
         ({"model_type": []}, ("model_type [] is not supported", "config.json has no supported model")),
         ({"num_attention_heads": 0}, ("num_attention_heads is 0, expected a positive", "ZeroDivisionError")),
         ({"vocab_size": None}, ("vocab_size is null, expected a positive integer",)),
-        ({"num_hidden_layers": 10**8}, ("num_hidden_layers is 100,000,000, but the weights have 2",)),
+        (
+            {"num_hidden_layers": 10**8},
+            ("num_hidden_layers is 100,000,000, but the shapes of the weights require 2",),
+        ),
         ({"num_hidden_layers": -1}, ("num_hidden_layers is -1, expected a positive integer",)),
-        ({"num_hidden_layers": 1}, ("num_hidden_layers is 1, but the weights have 2",)),
+        ({"num_hidden_layers": 1}, ("num_hidden_layers is 1, but the shapes of the weights require 2",)),
         ({"intermediate_size": 2 * 10**9}, ("intermediate_size is 2,000,000,000, but the largest",)),
         ({"max_position_embeddings": 2e9}, ("max_position_embeddings is 2000000000.0, expected a",)),
         ({"max_position_embeddings": 2 * 10**9}, ("is 2000000000, expected a positive integer of at most",)),
@@ -57,18 +60,23 @@ def test_more_learned_positions_than_the_weights_have_are_refused_before_a_model
     write_hf_folder(NeoBERTLMHead(settings), read_tokenizer_files(model_folder), folder)
     file = folder / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"max_position_embeddings": 2 * 10**6}))
-    with pytest.raises(ProjectError, match="max_position_embeddings is 2,000,000, but the weights have 32"):
+    with pytest.raises(
+        ProjectError, match="max_position_embeddings is 2,000,000, but the shapes of the weights require 32"
+    ):
         open_export(folder)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_hidden_layers": 10**8}, "num_hidden_layers is 100,000,000, but the weights have 1"),
+        (
+            {"num_hidden_layers": 10**8},
+            "num_hidden_layers is 100,000,000, but the shapes of the weights require 1",
+        ),
         ({"num_attention_heads": 0}, "num_attention_heads is 0, expected a positive integer"),
         (
             {"max_position_embeddings": 2**20},
-            "max_position_embeddings is 1,048,576, but the weights have 32",
+            "max_position_embeddings is 1,048,576, but the shapes of the weights require 32",
         ),
         ({"hidden_act": "swiglu"}, "the weights cannot be loaded: KeyError: 'swiglu'"),
     ],

@@ -121,7 +121,7 @@ def test_shards_of_a_version_with_another_identity_are_refused_and_say_so(
     del earlier["model"], earlier["device"]
     manifest.write_text(json.dumps(earlier | {"weights": [["model.safetensors", 1, "00"]]}))
     assert app.run(words("encode")) == EXIT_USAGE
-    assert "model was not recorded by the version that wrote this" in capsys.readouterr().err
+    assert "model was not recorded by the earlier job" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", EVALUATIONS)

@@ -153,8 +153,8 @@ def test_a_missing_and_an_unexpected_tensor_are_both_named(make_model, tmp_path)
     state = weights_of(make_model())
     state["model.layer_norm.bias"] = state.pop("model.layer_norm.weight")
     error = refusal(make_model(), state, tmp_path)
-    assert "missing: model.layer_norm.weight" in error.message
-    assert "unexpected: model.layer_norm.bias" in error.message
+    assert "missing model.layer_norm.weight" in error.message
+    assert "unexpected model.layer_norm.bias" in error.message
 
 
 def test_another_vocabulary_is_a_shape(make_model, tmp_path):

@@ -264,7 +264,7 @@ def test_names_of_any_characters_are_written_as_they_are(command):
         (["--from", "own-index"], "the index names a file outside its folder: /etc/passwd"),
         (["--from", "quantized"], "has type I8: quantized weights are not read"),
         (["--from", "missing"], "missing: no such folder"),
-        (["--from", "notes"], "notes: is not a model folder: it has no config.json"),
+        (["--from", "notes"], "notes: the folder is not a model folder: it has no config.json"),
         (
             ["--from", "bert", "--task", "classification", "--text", "notes"],
             "has no table in a supported format (.jsonl, .ndjson, .json, .csv, .tsv, .conll, .parquet, each",

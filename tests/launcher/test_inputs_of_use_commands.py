@@ -74,8 +74,8 @@ def test_a_text_of_one_word_is_refused_with_the_way_to_encode_it(command):
     [
         ("absent", "no such folder"),
         ("~nobody-here/absent", "no such folder"),
-        ("texts.txt", "is a file, not a model folder"),
-        (".", "is not a model folder: it has no config.json"),
+        ("texts.txt", "the path is a file, not a model folder"),
+        (".", "the folder is not a model folder: it has no config.json"),
         ("run", "the run has no checkpoint yet"),
     ],
 )
@@ -102,7 +102,7 @@ def test_a_run_without_a_checkpoint_may_have_failed(begun_run):
 def test_an_adapter_is_refused_with_the_folder_of_the_merged_weights(name, tmp_path, refused):
     (tmp_path / "model" / "adapter").mkdir()
     (tmp_path / "model" / "adapter" / "adapter_config.json").write_text("{}")
-    reason = "is an adapter without its base model; pass model, which has both merged"
+    reason = "the folder is an adapter without its base model; pass model, which has both merged"
     assert refused(name, "model/adapter", "texts.txt") == f"error: adapter: {reason} [model-folder]"
 
 

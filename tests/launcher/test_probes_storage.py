@@ -264,17 +264,18 @@ def test_a_run_that_continues_another_has_its_checkpoint_and_its_plateau(configu
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("notes.txt", "is neither a checkpoint nor a run directory"),
+        ("notes.txt", "the folder is neither a checkpoint nor a run directory"),
         (
             "config.json",
-            "has weights, but no training state: only model.pretrained_checkpoint can start from it",
+            "the folder has weights, but no training state: "
+            "only model.pretrained_checkpoint can start from it",
         ),
         ("resolved.json", "the run has no checkpoint yet"),
         (
             "trainer_state/rank-0",
             "no checkpoint.json: not a checkpoint, or an incomplete save",
         ),
-        ("", "is a file, not a folder"),
+        ("", "the path is a file, not a folder"),
     ],
 )
 @pytest.mark.parametrize("key", [SELECTOR, "trainer.continue_from"])

@@ -23,7 +23,7 @@ from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT
 from profiles.registry import resolve_run
 from tests.launcher.model_folders import write_header
 
-UNREADABLE = "is not a readable safetensors file: the header has 0 bytes (limit 16,777,216)"
+UNREADABLE = "the file is not a readable safetensors file: the header has 0 bytes (limit 16,777,216)"
 
 
 def test_tracker_credentials(configured, subject, tmp_path, monkeypatch):
@@ -239,7 +239,7 @@ def test_weights_are_looked_for_where_the_trainer_looks(configured, tmp_path, na
             "correct hidden_size in ckpt/config.json",
         ),
         ({}, "", "", ""),
-        ([], "", r"config\.json: is not a JSON object", ""),
+        ([], "", r"config\.json: the file is not a JSON object", ""),
         ("x" * 2**20, "", r"config\.json: is larger than 1,048,576 bytes", ""),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_full_disk_does_not_end_the_run(make_run, run, monkeypatch, caplog):
 def test_the_file_is_bounded_and_keeps_the_first_evaluation():
     found = Samples([MaskedText("a", "word", "b")])
     for step in range(1000):
-        found = found.followed_by(Evaluation(step, [[Guess("x" * 40, 0.25)]]))
+        found = found.with_evaluation(Evaluation(step, [[Guess("x" * 40, 0.25)]]))
         assert len(found.evaluations) <= MAX_EVALUATIONS
     steps = [each.step for each in found.evaluations]
     assert steps == sorted(steps)

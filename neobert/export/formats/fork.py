@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from neobert.errors import ProjectError
 from neobert.export.embedding_files import write_json
-from neobert.export.formats.writer import ROWS, Writer, describe_departures, select_outputs
+from neobert.export.formats.writer import ROWS, Writer, describe_setting_differences, select_outputs
 from neobert.export.layouts import DECODER, EMBEDDING, hub_to_fork
 from neobert.export.lazy_weights import METADATA
 from neobert.export.source import Source
@@ -39,14 +39,14 @@ def refusal(source: Source) -> str:
     if type(source.model).__name__ != "NeoBERTLMHead":
         return f"the fork's layout supports masked language models only, not {type(source.model).__name__}"
     config = source.model.config
-    if other := describe_departures(source, embedding_multiplier=1.0):
+    if other := describe_setting_differences(source, embedding_multiplier=1.0):
         return f"a model with {other} is not verified in the fork's layout"
     if config.rope_theta != DEFAULT_ROPE_THETA:
         return f"the fork supports rope_theta {DEFAULT_ROPE_THETA:g}, but the model has {config.rope_theta:g}"
     try:
         _fork_weights(source)
     except ProjectError as error:
-        return f"the fork ties its decoder to the embedding, without a bias: {error.message}"
+        return f"the fork's layout requires a tied decoder, but {error.message}"
     return ""
 
 

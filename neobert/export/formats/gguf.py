@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 
 from neobert.data.tokenize.framing import measure_framing
-from neobert.export.formats.writer import Writer, describe_departures
+from neobert.export.formats.writer import Writer, describe_setting_differences
 from neobert.export.reference import Arrays, Reference
 from neobert.export.source import Source
 from neobert.export.weights import unique_weights
@@ -48,14 +48,14 @@ def refusal(source: Source) -> str:
     config = source.model.config
     if config.pooling not in POOLING_TYPES:
         return f"llama.cpp does not support pooling {config.pooling}: pass --pooling avg or --pooling cls"
-    if other := describe_departures(source):
+    if other := describe_setting_differences(source):
         return f"llama.cpp's {ARCHITECTURE} graph does not support {other}"
     kind = json.loads(source.tokenizer_files["tokenizer.json"])["model"].get("type")
     if kind != "WordPiece":
         return f"llama.cpp needs a WordPiece tokenizer for {ARCHITECTURE}, but the model has {kind}"
     framing, markers = measure_framing(source.tokenizer.backend_tokenizer), ("cls_token_id", "sep_token_id")
     if [framing.start, framing.end] != [(getattr(source.tokenizer, name),) for name in markers]:
-        return "llama.cpp reads a text as [CLS] text [SEP], but the tokenizer does not"
+        return "llama.cpp reads a text as [CLS] text [SEP], but the tokenizer adds other special tokens"
     return ""
 
 
@@ -76,7 +76,7 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
 
 
 def gguf_name(name: str) -> str:
-    """Return an encoder tensor's GGUF name."""
+    """Return the GGUF name of an encoder tensor, such as blk.0.attn_qkv.weight."""
     if not name.startswith("transformer_encoder."):
         return NAMES[name]
     _, block, rest = name.split(".", 2)

@@ -19,7 +19,7 @@ from neobert.export.weights import unique_weights
 
 
 def write(source: Source, folder: Path) -> dict[str, Any]:
-    """Write the files of a checkpoint without the trainer state."""
+    """Write the files of a checkpoint without the trainer state; return entries for conversion.json."""
     write_hf_folder(source.model, source.tokenizer_files, folder, dtype=source.dtype)
     if source.is_embedder and source.embedding is not None:
         source.embedding.write(folder)
@@ -27,7 +27,7 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
 
 
 def expected_outputs(source: Source, reference: Reference) -> Arrays:
-    """Return the outputs that the reader must reproduce."""
+    """Return the outputs that the reader must reproduce; for a sparse model, sums of its weights instead."""
     if not source.is_sparse:
         return select_outputs(*ROWS, "last_hidden_state", "logits")(source, reference)
     weights = unique_weights(source.model)

@@ -48,7 +48,7 @@ def refusal(source: Source) -> str:
     """Return the reason why a model has no graph (other inputs or outputs); empty if it has one."""
     name = type(source.model).__name__
     if name.endswith((OF_SPANS, OF_CHOICES)):
-        return f"the ONNX graph supports rows of texts and one output, unlike {name}: pass --to hf"
+        return f"{name} has inputs or outputs that the ONNX graph does not support: pass --to hf"
     return ""
 
 

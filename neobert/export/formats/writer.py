@@ -14,7 +14,7 @@ ROWS = ("input_ids", "attention_mask")
 
 
 def no_refusal(_: Source) -> str:
-    """Return an empty text: a `refusal` for formats that support every model."""
+    """Accept every model: the default `Writer.refusal`, which returns an empty reason."""
     return ""
 
 
@@ -23,11 +23,10 @@ def select_outputs(*names: str) -> Callable[[Source, Reference], Arrays]:
     return lambda _, reference: {name: reference.outputs[name] for name in names if name in reference.outputs}
 
 
-def describe_departures(source: Source, **more_settings: object) -> str:
-    """Return the settings that differ from the published architecture as "key: value" text; empty if none.
+def describe_setting_differences(source: Source, **more_settings: object) -> str:
+    """Return the settings that differ from the published NeoBERT's, as text such as "rope: False".
 
-    Args:
-        others: further settings and their published values.
+    Empty if none differs. `more_settings` are further settings to compare, with their published values.
     """
     published = {"hidden_act": "swiglu", "rms_norm": True, "rope": True} | more_settings
     own = {key: getattr(source.model.config, key) for key in published}
@@ -36,7 +35,7 @@ def describe_departures(source: Source, **more_settings: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Export format.
+    """Functions that write and verify an export format.
 
     Attributes:
         write: writes the files to an empty folder; returns further entries for conversion.json.

@@ -218,7 +218,7 @@ def _selected_folder(root: Path, selector: str) -> Path:
             raise unusable_checkpoint_error(pointer, "no such pointer", AUTO_HINT)
         return folder
     if path.is_file():
-        raise unusable_checkpoint_error(path, "is a file, not a folder", AUTO_HINT)
+        raise unusable_checkpoint_error(path, "the path is a file, not a folder", AUTO_HINT)
     if not path.is_dir():
         there = ", ".join(map(str, checkpoint_steps(path.parent))) or "none"
         raise unusable_checkpoint_error(path, f"no such folder; available checkpoints: {there}", AUTO_HINT)
@@ -246,8 +246,11 @@ def _why_no_checkpoint(folder: Path) -> str:
     if (folder / RESOLVED).is_file():
         return "the run has no checkpoint yet"
     if (folder / CONFIG).is_file():
-        return "has weights, but no training state: only model.pretrained_checkpoint can start from it"
-    return "is neither a checkpoint nor a run directory"
+        return (
+            "the folder has weights, but no training state: "
+            "only model.pretrained_checkpoint can start from it"
+        )
+    return "the folder is neither a checkpoint nor a run directory"
 
 
 def checkpoint_roots(path: Path) -> tuple[Path, Path]:

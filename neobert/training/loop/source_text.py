@@ -21,7 +21,7 @@ from neobert.runfiles.continuation import (
     PATH,
     find_run_checkpoint,
     with_checkpoint_text,
-    with_rows_of,
+    with_row_length,
     with_source_text,
 )
 
@@ -60,7 +60,7 @@ def source_evaluation(
         reading, text = _configured_text(config, prepared, on_progress)
     else:
         assert source is not None
-        reading = with_rows_of(config, with_source_text(config, source))
+        reading = with_row_length(config, with_source_text(config, source))
         text = _parent_run_text(reading, prepared, on_progress)
     if text.eval is None:
         log.warning("no evaluation of the source text: the source run had no evaluation split")

@@ -38,7 +38,7 @@ class GuessLog:
         finally:
             objective.train()
         if world.is_main:
-            self._samples = self._samples.followed_by(Evaluation(trainer.progress.step, guesses))
+            self._samples = self._samples.with_evaluation(Evaluation(trainer.progress.step, guesses))
             content = json.dumps(self._samples.as_json(), ensure_ascii=False)
             try:
                 write_atomically(trainer.run_dir / FILE_NAME, content.encode() + b"\n")
