@@ -53,7 +53,7 @@ def judge(
 def judge_available(
     run: ResolvedRun, plan: Plan, facts: Facts, groups: Collection[str]
 ) -> tuple[list[Finding], list[CheckResult]]:
-    """Evaluate the static rules, and the host-level rules that need only these groups of facts."""
+    """Evaluate the static rules, and the host-level rules that need no facts except `groups`."""
     findings, checks = judge(run, plan, facts, (Level.STATIC, Level.HOST))
     needs = {check.id: RULES[check.id].needs for check in checks}
     judged = {

@@ -20,4 +20,4 @@ def cuda_graph_obstacles(config: RunConfig) -> Iterator[tuple[str, str]]:
     if conversion := enabled_conversion(config):
         yield "blocks with a low-precision recipe are compiled one by one", conversion.remove
     if ranks > 1:
-        yield f"a step of {ranks} ranks is not one graph", "run on one GPU"
+        yield f"a step of {ranks} ranks cannot be recorded as one graph", "run on one GPU"

@@ -51,21 +51,22 @@ LIMITS = {
     "causal": Limit(
         le,
         0.0,
-        "direction: changing {} changes earlier hidden states of a causal model, by {:.2g} of the effect on "
-        "their own (must be {:g})",
+        "direction: changing {} changes earlier hidden states of a causal model, by {:.2g} of the effect "
+        "on the changed tokens (must be {:g})",
         "pass a causal mask to the attention",
     ),
     "equality": Limit(
         le,
         2.0,
-        "equality: the hidden states of packed {} differ from plain attention over each alone by {:.3g} "
+        "equality: the hidden states of packed {} differ from those of each document alone by {:.3g} "
         "times the rounding error (at most {:g})",
         "compare bounds, windows, scale and the order of key heads in the model with its AttentionSpec",
     ),
     "positions": Limit(
         le,
         0,
-        "positions: in the {}, {} tokens have position ids that do not count from 0 in each (must be {:g})",
+        "positions: in the {}, {} tokens have position ids that are not counted from the start of their "
+        "document (must be {:g})",
         "pass position_ids that restart in each document",
     ),
     "different": Limit(
@@ -88,7 +89,7 @@ LIMITS = {
         "remove the shift of the loss: the target rule shifts the labels",
     ),
     # 1 of a correct rule, less the inputs that a task replaces. Without a shift and with two it is 0: only
-    # places are counted at which three tokens in a row differ. Labels of other documents are right as often
+    # positions count at which three tokens in a row differ. Labels of other documents are right as often
     # as two tokens of a text are equal, less than one in ten.
     "next": Limit(
         ge,
@@ -107,8 +108,8 @@ LIMITS = {
     "learned": Limit(
         ge,
         0.02,
-        "after ten steps on {}, correct labels of new texts have a loss {:.2g} below that of wrong labels "
-        "(relative; at least {:.2g})",
+        "after ten steps on {}, correct labels of new texts have a loss {:.2g} below the loss of wrong "
+        "labels (relative; at least {:.2g})",
         "raise optimizer.lr; if this does not help, report a bug: labels are assigned to wrong texts",
     ),
     "exact": Limit(

@@ -76,8 +76,8 @@ COMPILED = ("trainer.cuda_graphs=true", "trainer.torch_compile=true", "datacolla
         ("trainer.torch_compile=false", None),
         ("trainer.torch_compile_backend=aot_eager", "backend aot_eager does not record CUDA graphs"),
         ("datacollator.pack_sequences=false", "padded rows vary in shape"),
-        ("distributed.nproc_per_node=2", "a step of 2 ranks is not one graph"),
-        ("distributed.nnodes=3", "a step of 3 ranks is not one graph"),
+        ("distributed.nproc_per_node=2", "a step of 2 ranks cannot be recorded as one graph"),
+        ("distributed.nnodes=3", "a step of 3 ranks cannot be recorded as one graph"),
     ],
 )
 def test_a_step_that_is_not_one_graph_has_no_cuda_graphs(change, reason):

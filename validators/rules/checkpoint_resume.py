@@ -113,7 +113,7 @@ def _resume_violations(run: ResolvedRun, resume: ResumeFacts) -> Violations:
 
 
 def keys_in_differences(differences: Sequence[str]) -> list[str]:
-    """Return the keys of differences between a checkpoint and a run."""
+    """Return the key of each difference: the text before its first colon."""
     return [each.partition(":")[0] for each in differences]
 
 
@@ -125,7 +125,6 @@ def differing_key(run: ResolvedRun, differences: Sequence[str], otherwise: str) 
 
 
 def _source_text_violations(resume: ResumeFacts) -> Violations:
-    """Yield the reasons why the text of the continued run cannot be evaluated."""
     left_out = f"or set {SOURCE_TEXT} to false"
     if resume.missing_source_text:
         message = f"the source text {resume.missing_source_text} does not exist"

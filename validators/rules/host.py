@@ -200,7 +200,9 @@ def cramped_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("", message, "ulimit -n 4096")
     threads = processes * run.config.dataset.num_workers
     if threads > host.cpu_count:
-        message = f"{threads} data-loader threads on {counted(host.cpu_count, 'CPU')}"
+        message = (
+            f"the run has {threads} data-loader threads, but the host has {counted(host.cpu_count, 'CPU')}"
+        )
         yield Violation(
             "dataset.num_workers", message, f"set dataset.num_workers to {host.cpu_count // processes}"
         )

@@ -314,10 +314,14 @@ def _abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     takes = f"{sentence_subject(left)} takes {needed_s / 3600:.1f} hours"
     ends = f"job {scheduler.job_id} ends in {left_s / 3600:.1f} hours, but {takes}"
     if scheduler.signal_lead_s < lead:
-        signal = f"its signal comes {scheduler.signal_lead_s:g} s before the kill (at least {lead:.0f} s)"
+        signal = (
+            f"its signal comes {scheduler.signal_lead_s:g} s before the kill (at least {lead:.0f} s needed)"
+        )
         message = f"{ends}; {signal}"
         severity = Severity.WARN if scheduler.end_is_known else None
-        yield Violation("guard.walltime_limit_hours", message, f"sbatch --signal=TERM@{lead:.0f}", severity)
+        yield Violation(
+            "guard.walltime_limit_hours", message, f"run `sbatch --signal=TERM@{lead:.0f}`", severity
+        )
     else:
         yield Violation(
             "guard.walltime_limit_hours", ends, "requeue the job with --resume auto", Severity.WARN

@@ -56,7 +56,6 @@ def is_too_large(plan: Plan) -> bool:
 
 
 def _shard_over_ranks(config: RunConfig, ranks: int) -> RunConfig:
-    """Return the config with the model sharded over `ranks` processes."""
     sharing = replace(config.distributed, mode="fsdp2", replicas=1, reshard_after_forward=None)
     if ranks != num_processes(config):
         sharing = replace(sharing, nproc_per_node=ranks, nnodes=1)
@@ -64,7 +63,6 @@ def _shard_over_ranks(config: RunConfig, ranks: int) -> RunConfig:
 
 
 def _sharding_hint(config: RunConfig, sharded: RunConfig) -> str:
-    """Return the hint with the edits that shard the model."""
     before, after = config.distributed, sharded.distributed
     edits = []
     if before.mode != after.mode:

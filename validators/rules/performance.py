@@ -129,7 +129,6 @@ def _differences_from_profile(run: ResolvedRun, speed: SpeedFacts) -> Iterator[s
 
 
 def _median_step_times_by_half(times_s: tuple[float, ...]) -> tuple[float, float]:
-    """Return the median step times in seconds of the first and the second half of `times_s`."""
     from statistics import median
 
     middle = max(1, len(times_s) // 2)
@@ -209,7 +208,6 @@ def waiting_for_the_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
 
 def _fewer_launches_hint(config: RunConfig) -> str:
-    """Return the hint that reduces the kernel launches per token."""
     larger = "raise trainer.per_device_train_batch_size"
     if config.trainer.cuda_graphs or "trainer.cuda_graphs" in spec_of(config).unread:
         return larger
