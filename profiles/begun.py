@@ -110,7 +110,6 @@ def _shipped_files() -> frozenset[tuple[str, ...]]:
 
 
 def _build_document(shipped: Sequence[Document], values: Mapping[str, Any], file: str) -> Document:
-    """Build the document of recorded values that is layered over the shipped profiles."""
     origin, flaws, tree = Origin(RUN, file), list[Flaw](), dict[str, Any]()
     for key, value in values.items():
         section, _, name = key.rpartition(".")

@@ -32,7 +32,10 @@ class Layers(NamedTuple):
 
 
 def profile_files() -> dict[str, Path]:
-    """Return the files of all profiles by name: shipped profiles, and profiles in NEOBERT_PROFILE_PATH."""
+    """Return the files of all profiles by name: shipped profiles, and profiles in NEOBERT_PROFILE_PATH.
+
+    Raises ProjectError if two files have the same name.
+    """
     files: dict[str, Path] = {}
     for path in (*_shipped_files(SHIPPED), *_user_files()):
         first = files.setdefault(path.stem, path)
@@ -64,7 +67,7 @@ def is_shipped(file: str) -> bool:
 
 
 def find_profile(name: str, place: str = "") -> Path:
-    """Return the file of a profile. Raises ProjectError with the closest name if it does not exist."""
+    """Return the file of a profile. Raises ProjectError, with a suggestion, for an unknown name."""
     files = profile_files()
     if name in files:
         return files[name]
@@ -78,14 +81,12 @@ def _profile_hint(name: str, public: list[str], place: str) -> str:
     if near := closest_name(name, public):
         return f"did you mean {near}?"
     missing_folders = [str(folder) for folder in _user_folders() if not folder.is_dir()]
-    missing = (
-        f"; {FOLDERS_ENV} names {', '.join(missing_folders)}, which does not exist" if missing_folders else ""
-    )
+    missing = f"; missing folders in {FOLDERS_ENV}: {', '.join(missing_folders)}" if missing_folders else ""
     return f"available profiles: {', '.join(public)}{missing}"
 
 
 def load_layers(path: Path) -> Layers:
-    """Read a profile and its bases. Raises ProjectError for circular inheritance."""
+    """Read a profile and its bases. Raises ProjectError if `extends` is circular, unknown or not a name."""
     chain: list[Document] = []
     names: list[str] = []
     file: Path | None = path
@@ -118,12 +119,12 @@ def _base_position(document: Document) -> str:
 
 
 def top_level_entries(document: Document) -> dict[str, Node]:
-    """Return the top-level keys of a document with their nodes."""
+    """Return the nodes of a document by top-level key; empty if the document is not a mapping."""
     return document.root.value if isinstance(document.root.value, dict) else {}
 
 
 def is_profile(document: Document) -> bool:
-    """Return whether a file is a profile, not a run file."""
+    """Return whether a document is a profile: it has `about` or `extends`, which run files lack."""
     return ABOUT in top_level_entries(document) or EXTENDS in top_level_entries(document)
 
 
@@ -177,7 +178,7 @@ def display_path(path: Path) -> str:
 
 
 def identity_error(message: str, hint: str, place: str) -> ProjectError:
-    """Build the error for a profile that cannot be found or is inconsistent."""
+    """Build the usage error for a profile that is missing, invalid or contradicts another."""
     return ProjectError(IDENTITY, message, hint, place, EXIT_USAGE)
 
 
@@ -195,7 +196,7 @@ def read_pins() -> dict[str, str]:
 
 
 def write_pins(pins: dict[str, str]) -> None:
-    """Write these hashes to the lock."""
+    """Write profiles.lock with the hash of each profile by name."""
     LOCK.write_text(json.dumps(pins, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 

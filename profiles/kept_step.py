@@ -47,7 +47,7 @@ def accumulation_for(step: int, nproc_per_node: int, nnodes: int) -> int:
 
 
 def divisors(number: int) -> list[int]:
-    """Return the divisors of a number."""
+    """Return the divisors of a positive number, in ascending order."""
     return [each for each in range(1, number + 1) if number % each == 0]
 
 
@@ -76,7 +76,6 @@ def with_kept_step(layers: Sequence[Document], overrides: Sequence[Override]) ->
 
 
 def _resolved_values(layers: Sequence[Document], overrides: Sequence[Override]) -> dict[str, object]:
-    """Return the values of the keys that determine the step."""
     documents = [*layers, *map(override_layer, overrides)]
     root = reduce(lay_over, (document.root for document in documents), EMPTY)
     root, _ = substitute(root, references_in(root))

@@ -11,13 +11,13 @@ from profiles.registry import profile_digest
 
 
 def shipped_hashes() -> dict[str, str]:
-    """Return a mapping from names of the shipped profiles to their hashes."""
+    """Return the hash of each shipped profile that a run can use, by name."""
     shipped = [name for name, path in profile_files().items() if path.is_relative_to(SHIPPED)]
     return {name: profile_digest(name) for name in sorted(shipped) if not name.startswith("_")}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check or write the lock; return 0 if it is up to date."""
+    """Check or write profiles.lock; return the exit code, 1 if the check finds a difference."""
     parser = argparse.ArgumentParser(prog="python -m profiles.lock", description=__doc__)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument(

@@ -19,7 +19,7 @@ from neobert.config.schema import RunConfig
 from profiles.inherit import identity_error, top_level_entries, without_keys
 
 PRETRAINING = "pretraining"
-OWN = {
+CONDITIONS: dict[tuple[str, ...], object] = {
     ("task",): RunConfig().task,
     ("model", "type"): RunConfig().model.type,
     ("model", "pretrained_checkpoint"): None,
@@ -27,8 +27,9 @@ OWN = {
 
 
 def with_recipe(documents: Sequence[Document], overrides: Sequence[Override] = ()) -> tuple[Document, ...]:
-    """Expand each applicable section `pretraining` to a document after its profile.
+    """Replace each section `pretraining` with a document of its keys, after its profile.
 
+    If the run does not meet `CONDITIONS`, or an override is `pretraining=null`, sections are only removed.
     Raises ProjectError if a section is not a mapping.
     """
     if not any(map(_recipe_node, documents)):
@@ -36,9 +37,9 @@ def with_recipe(documents: Sequence[Document], overrides: Sequence[Override] = (
     plain = without_recipe(documents)
     layers = [*plain, *map(override_layer, overrides)]
     root = reduce(lay_over, (layer.root for layer in layers), EMPTY)
-    found = {path: node.value for path in OWN if (node := find(root, path)) is not None}
+    found = {path: node.value for path in CONDITIONS if (node := find(root, path)) is not None}
     is_off = without_null(overrides) != tuple(overrides)
-    return plain if is_off or OWN | found != OWN else tuple(_expand_recipes(documents))
+    return plain if is_off or CONDITIONS | found != CONDITIONS else tuple(_expand_recipes(documents))
 
 
 def without_recipe(documents: Sequence[Document]) -> tuple[Document, ...]:
@@ -52,14 +53,18 @@ def without_null(overrides: Sequence[Override]) -> tuple[Override, ...]:
 
 
 def _recipe_node(document: Document) -> Node | None:
-    """Return the section `pretraining`, which run files and arguments can only set to null."""
+    """Return the section `pretraining` of a profile, or a null in a run file or argument; else None."""
     node = top_level_entries(document).get(PRETRAINING)
     is_allowed = node is not None and (document.kind == "profile" or node.value is None)
     return node if is_allowed else None
 
 
 def _expand_recipes(documents: Sequence[Document]) -> Iterator[Document]:
-    """Yield each document, followed by its recipe unless a later document sets `pretraining: null`."""
+    """Yield each document without its section `pretraining`, followed by the section as a document.
+
+    Sections in or before the last document with `pretraining: null` are left out.
+    Raises ProjectError if another section is not a mapping.
+    """
     sections = list(map(_recipe_node, documents))
     nulls = [index for index, node in enumerate(sections) if node is not None and node.value is None]
     without_sections = without_recipe(documents)
@@ -69,5 +74,7 @@ def _expand_recipes(documents: Sequence[Document]) -> Iterator[Document]:
             continue
         if not isinstance(node.value, dict):
             place = f"{document.file}:{node.origin.line}:{node.origin.column}"
-            raise identity_error("pretraining is not a mapping", "write sections below pretraining:", place)
+            raise identity_error(
+                "pretraining is not a mapping", "write config sections, indented, below `pretraining:`", place
+            )
         yield replace(document, root=node, flaws=())

@@ -170,7 +170,7 @@ def resolve_run(
         return _resolve_with_profile(None, (), documents, parsed, begun)
     base_profile, base = _load_profile_file(find_profile(name, place))
     if base_profile.kind == "base":
-        hint = f"write a profile that extends: {name}"
+        hint = f"write a profile with `extends: {name}`, and use it instead"
         raise identity_error(f"{name} is a base for other profiles and cannot be run", hint, place)
     return _resolve_with_profile(base_profile, base, documents, parsed, begun)
 

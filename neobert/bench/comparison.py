@@ -101,7 +101,7 @@ def require_matching_baseline(request: Request, about: Mapping[str, Any]) -> Non
 
 
 def compare_with_baseline(baseline: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the speed and MFU of the report's first arm relative to the baseline's first arm."""
+    """Return the baseline's date and speed, and the first arms' ratios of speed and MFU to the baseline."""
     then, now = (next(iter(each["arms"].values())) for each in (baseline, report))
     return {
         "date_utc": baseline["date_utc"],

@@ -37,13 +37,14 @@ class Request:
 
     def __post_init__(self) -> None:
         """Raise `ProjectError` if trim or rounds is below 1, or a turn would have no step."""
-        if min(self.trim, self.rounds) < 1 or self.steps_per_turn < 1:
-            raise ProjectError(
-                "bench-steps",
-                f"--steps {self.steps} minus --trim {self.trim} is too few for --rounds {self.rounds}",
-                "raise --steps, or lower --trim (at least 1) or --rounds",
-                exit_code=EXIT_USAGE,
-            )
+        for option, value in {"--trim": self.trim, "--rounds": self.rounds}.items():
+            if value < 1:
+                message = f"{option} is {value} (at least 1)"
+                raise ProjectError("bench-steps", message, f"set {option} to 1 or more", exit_code=EXIT_USAGE)
+        if self.steps_per_turn < 1:
+            message = f"--steps {self.steps} minus --trim {self.trim} is less than --rounds {self.rounds}"
+            hint = "raise --steps, or lower --trim or --rounds"
+            raise ProjectError("bench-steps", message, hint, exit_code=EXIT_USAGE)
 
     @property
     def steps_per_turn(self) -> int:

@@ -30,7 +30,7 @@ from neobert.units import BYTES_PER_MIB
 T = TypeVar("T")
 
 AUTOCAST = {"bfloat16": "bf16", "float32": "no"}
-"""Names of types in accelerate."""
+"""Value of accelerate's `mixed_precision` by compute dtype."""
 # Tokenizing a large text takes hours; torch gives up on a silent rank after half an hour.
 PREPARATION_LIMIT = timedelta(days=7)
 
@@ -85,7 +85,7 @@ class World:
 
     @classmethod
     def from_config(cls, config: RunConfig) -> World:
-        """Return the world of a run."""
+        """Join the ranks of a run with the precision, parallelism and replicas of its config."""
         return cls(run_recipe(config), config.distributed.mode, config.distributed.replicas)
 
     @property
@@ -111,7 +111,7 @@ class World:
         return torch.cuda.get_device_properties(self.device).total_memory / BYTES_PER_MIB
 
     def deferring_weights(self) -> AbstractContextManager[DeferredWeights | None]:
-        """Return the context in which a model is built: without memory for weights that will be sharded."""
+        """Return a context for building a model: it defers the weights if sharded, else yields None."""
         return deferring_weights() if self.is_sharded else nullcontext()
 
     def prepare(
@@ -220,9 +220,9 @@ class World:
         return tensor
 
     def gather_rows(self, rows: Tensor) -> list[Tensor]:
-        """Gather the rows [n, ...] of each rank, in rank order; n may differ, and rows carry no gradient.
+        """Return the rows [n, ...] of every rank, in rank order; n may differ between ranks.
 
-        This rank's rows are the argument itself, with its graph.
+        This rank's rows are the argument itself, with its graph; other rows carry no gradient.
         """
         if self.size == 1:
             return [rows]
@@ -277,7 +277,7 @@ class World:
 
 
 def gradients_mib(module: nn.Module) -> int:
-    """Return the size of all gradients of a module in MiB, rounded up, as the size of a single DDP bucket."""
+    """Return the MiB, rounded up, of one DDP bucket with a gradient for every parameter of a module."""
     return ceil(sum(each.numel() * each.element_size() for each in module.parameters()) / BYTES_PER_MIB)
 
 

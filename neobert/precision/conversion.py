@@ -22,9 +22,10 @@ _ROUNDING_STREAM = 0x726F756E
 
 
 def convert(conversion: Conversion, seed: int, backbone: Backbone) -> None:
-    """Replace the linear layers that the section names, in place, before anything holds one of them.
+    """Replace the blocks' linear layers in place, except layers that the section excludes.
 
-    `seed`: of the run. Raises `ProjectError` PRE008 if none is left, HST001 without the library.
+    `seed`: seed of the run, from which each layer gets its own. Raises `ProjectError` PRE008 if all layers
+    are excluded, HST001 if the library cannot be imported.
     """
     found = {
         LinearLayer(number, name, module.in_features, module.out_features): (block, name, module)
@@ -34,7 +35,7 @@ def convert(conversion: Conversion, seed: int, backbone: Backbone) -> None:
     chosen = [found[layer] for layer in conversion.convertible(list(found))]
     if not chosen:
         message = f"{conversion.name} converts none of {len(found)} linear layers of the blocks"
-        hint = f"shorten {conversion.key('filter_fqns')}, or {conversion.remove}"
+        hint = f"shorten {conversion.key('filter_fqns')}, or {conversion.disable_hint}"
         raise ProjectError("PRE008", message, hint)
     for number, (block, name, module) in enumerate(chosen):
         layer_seed = stream_key(_ROUNDING_STREAM, seed, number)
@@ -43,7 +44,10 @@ def convert(conversion: Conversion, seed: int, backbone: Backbone) -> None:
 
 
 def converted(conversion: Conversion, layer: nn.Linear, seed: int) -> nn.Module:
-    """Return the library's layer with the parameters of a layer. Raises `ProjectError` HST001 without it."""
+    """Return the library's replacement of a layer, with the parameters of the layer.
+
+    Raises `ProjectError` HST001 if the library cannot be imported.
+    """
     library = conversion.library
     module = import_module(f"{__package__}.{library.name}.convert")
     try:
@@ -55,7 +59,7 @@ def converted(conversion: Conversion, layer: nn.Linear, seed: int) -> nn.Module:
 
 
 def linear_layers_in_order(block: nn.Module, backbone: Backbone) -> Iterator[tuple[str, nn.Linear]]:
-    """Yield the linear layers of a block in the order in which they run, which is not that of definition."""
+    """Yield the linear layers of a block in the order in which they run, not of definition."""
     modules = dict(block.named_modules())
     for name in (weight.removesuffix(".weight") for weight in backbone.matrix_layouts):
         if isinstance(module := modules.get(name), nn.Linear):

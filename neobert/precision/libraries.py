@@ -11,11 +11,11 @@ LIBRARIES: dict[str, Library] = {each.name: each for each in (TORCHAO, TRANSFORM
 
 
 def enabled_conversions(config: object) -> list[Conversion]:
-    """Return the libraries that a run enables."""
+    """Return each library that a config enables, with its section."""
     sections = ((library, getattr(config, name)) for name, library in LIBRARIES.items())
     return [Conversion(library, section) for library, section in sections if section.enable]
 
 
 def enabled_conversion(config: object) -> Conversion | None:
-    """Return the library that a run enables, or None; a rule refuses several."""
+    """Return the first library that a config enables, with its section; None without any."""
     return next(iter(enabled_conversions(config)), None)

@@ -83,37 +83,37 @@ class Library(NamedTuple):
 
 
 class Conversion(NamedTuple):
-    """A library, and its section in a run."""
+    """Library that a run enables, and the section of its keys in the run's config."""
 
     library: Library
     section: Any
 
     @property
     def name(self) -> str:
-        """Return the name of the recipe."""
+        """Return the name of the recipe, the value of the section's key `recipe`."""
         return str(self.section.recipe)
 
     @property
     def recipe(self) -> LowPrecisionRecipe:
-        """Return the recipe."""
+        """Return the requirements of the recipe that the section names."""
         return self.library.recipes[self.name]
 
     @property
     def gathers_low(self) -> bool:
-        """Return whether ranks gather converted weights in low precision."""
+        """Return whether FSDP2 gathers converted weights in low precision."""
         name = self.library.gathers_key
         return name in self.recipe.reads and bool(getattr(self.section, name))
 
     @property
-    def remove(self) -> str:
+    def disable_hint(self) -> str:
         """Return the edit that disables the library."""
         return f"set {self.key('enable')} to false"
 
     def key(self, name: str) -> str:
-        """Return the path of a key of the section."""
+        """Return the dotted config key of a key in the section, such as `torchao.recipe`."""
         return f"{self.library.name}.{name}"
 
-    def unread(self) -> Iterator[tuple[str, str]]:
+    def unread_keys(self) -> Iterator[tuple[str, str]]:
         """Yield (key, recipe that reads it) for each set key that this recipe does not read."""
         readers = {key: name for name, row in self.library.recipes.items() for key in row.reads}
         defaults = self.library.section()
@@ -122,7 +122,10 @@ class Conversion(NamedTuple):
                 yield key, name
 
     def convertible(self, layers: Sequence[LinearLayer]) -> list[LinearLayer]:
-        """Return the layers to convert, given all layers in the order in which they run."""
+        """Return the layers to convert, given all layers in the order in which they run.
+
+        Excluded are layers that `filter_fqns` matches and, with `skip_first_last_linear`, the two ends.
+        """
         ends = {id(layers[0]), id(layers[-1])} if self.section.skip_first_last_linear and layers else set()
         return [
             each
@@ -132,7 +135,7 @@ class Conversion(NamedTuple):
 
 
 def list_linear_layers(shape: ModelShape) -> Iterator[LinearLayer]:
-    """Yield the linear layers of all blocks of a model, in order."""
+    """Yield the linear layers of all blocks of a model, in the order in which they run."""
     for block in range(shape.num_layers):
         for name, (inputs, outputs, _) in shape.linear_layers.items():
             yield LinearLayer(block, name, inputs, outputs)

@@ -23,7 +23,7 @@ class LinearReplacement(nn.Linear):
         return made.train(layer.training)
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return the product in the type of autocast, or in that of `values`."""
+        """Return product plus bias, in the autocast dtype, or in the dtype of `values` without autocast."""
         kind = values.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else values.dtype
         with torch.autocast(kind, enabled=False):
@@ -31,5 +31,5 @@ class LinearReplacement(nn.Linear):
             return product if self.bias is None else product + self.bias.to(dtype)
 
     def product(self, values: Tensor, weight: Tensor) -> Tensor:
-        """Return the product of contiguous values [..., K] with a weight [N, K] of the same type."""
+        """Return the product of contiguous values [..., K] with a weight [N, K] of the same dtype."""
         raise NotImplementedError

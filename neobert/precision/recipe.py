@@ -14,12 +14,12 @@ def convert_nothing(_module: Any) -> None:
 
 
 def convert_by_library(conversion: Conversion, seed: int, backbone: Any) -> None:
-    """Convert a backbone with a library. Imports torch."""
+    """Replace a backbone's linear layers by `neobert.precision.conversion.convert`. Imports torch."""
     import_module("neobert.precision.conversion").convert(conversion, seed, backbone)
 
 
 def call_shards_function(function: str, conversion: Conversion, module: Any) -> None:
-    """Call a function of a library's module `shards`. Imports torch and the library."""
+    """Call `before_sharding` or `after_update` of a library's module `shards`. Imports the library."""
     shards = import_module(f"neobert.precision.{conversion.library.name}.shards")
     getattr(shards, function)(conversion.section, module)
 

@@ -89,7 +89,6 @@ def attention_reach(spec: AttentionSpec) -> int:
 
 
 def _largest_change(after: Tensor, before: Tensor) -> Tensor:
-    """Return the largest change of each token's hidden state [T], on the CPU."""
     return (after - before).abs().amax(-1).float().cpu()
 
 
@@ -140,7 +139,6 @@ def equality_answer(probed: ProbedModel, batch: Microbatch, layout: Layout, hidd
 
 
 def _rms(error: Tensor) -> float:
-    """Return the largest root mean square of a token's error."""
     return float(error.float().square().mean(-1).sqrt().max())
 
 

@@ -20,7 +20,7 @@ from neobert.training.loop.task import TINY, ProbeResult, TaskProber
 
 
 def loss_answers(
-    examiner: TaskProber, batch: Microbatch, spec: AttentionSpec, num_classes: int, *, compares: bool = False
+    prober: TaskProber, batch: Microbatch, spec: AttentionSpec, num_classes: int, *, compares: bool = False
 ) -> Iterator[ProbeResult]:
     """Yield whether the loss of an example depends on each of its own texts, and on nothing else.
 
@@ -40,10 +40,10 @@ def loss_answers(
     labels_tokens = batch.labels.shape == batch.input_ids.shape
     early = is_own & ~layout.is_late
     labelled = with_labels_at(batch, early, num_classes) if labels_tokens else with_half_of_labels(batch)
-    before = examiner.loss(labelled)
+    before = prober.loss(labelled)
 
     def change(is_other: Tensor) -> float:
-        return abs(examiner.loss(with_other_tokens(labelled, is_other)) - before)
+        return abs(prober.loss(with_other_tokens(labelled, is_other)) - before)
 
     looks_back = spec.is_causal and labels_tokens
     own = early if looks_back else is_own & layout.is_late
@@ -58,14 +58,14 @@ def loss_answers(
         yield ProbeResult(
             "the later tokens of a text", "same", change(is_own & layout.is_late) / max(effect, TINY)
         )
-        yield _shift_answer(examiner, batch, early & (layout.place == layout.length // 2 - 1), num_classes)
+        yield _shift_answer(prober, batch, early & (layout.place == layout.length // 2 - 1), num_classes)
 
 
-def _shift_answer(examiner: TaskProber, batch: Microbatch, is_last: Tensor, num_classes: int) -> ProbeResult:
+def _shift_answer(prober: TaskProber, batch: Microbatch, is_last: Tensor, num_classes: int) -> ProbeResult:
     """Return the answer for the target shift: the token at a target's own position must affect its loss."""
     labelled = with_labels_at(batch, is_last, num_classes)
-    before = examiner.loss(labelled)
-    effect = abs(examiner.loss(with_other_tokens(labelled, is_last)) - before)
+    before = prober.loss(labelled)
+    effect = abs(prober.loss(with_other_tokens(labelled, is_last)) - before)
     return ProbeResult("the token at the position of a target", "shift", effect / max(abs(before), TINY))
 
 

@@ -18,7 +18,7 @@ from neobert.objectives import Objective, TokenObjective
 from neobert.parallel import World
 from neobert.probes.attention import ProbedModel
 
-OF_THE_MODEL = ("input_ids", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
+MODEL_ARGUMENTS = ("input_ids", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
 """Arguments of an objective that its model takes."""
 
 
@@ -71,7 +71,7 @@ def probed_model(
 
 def hidden_states(backbone: Backbone, objective: Objective, inputs: dict[str, Any]) -> Tensor:
     """Return the final hidden states [T, D] of a microbatch, by the kernels that train."""
-    inputs = {name: inputs[name] for name in OF_THE_MODEL}
+    inputs = {name: inputs[name] for name in MODEL_ARGUMENTS}
     if isinstance(objective, TokenObjective):
         return objective.final_states(objective.encode(inputs))
     return backbone.hidden(inputs)

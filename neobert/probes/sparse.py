@@ -66,10 +66,12 @@ def sparse_answers(spec: AttentionSpec, device: torch.device, dtype: torch.dtype
 
     lengths = uneven_lengths(sparse)
     row = random_row(spec, sum(lengths), device, dtype)
-    yield from against_definition(operator, row, lengths, sparse)
-    yield from unchanged_answers(operator, row, lengths, sparse)
+    yield from definition_answers(operator, row, lengths, sparse)
+    yield from leak_answers(operator, row, lengths, sparse)
     yield ProbeResult(
-        "dense attention, where both cover a document", "close", against_dense(operator, spec, device, dtype)
+        "dense attention, where both cover a document",
+        "close",
+        dense_attention_error(operator, spec, device, dtype),
     )
     yield ProbeResult("rotation in fp32", "close", rotation_error(device, dtype, spec.head_size))
 
@@ -93,7 +95,7 @@ def random_row(spec: AttentionSpec, tokens: int, device: torch.device, dtype: to
 
 
 @torch.no_grad()
-def against_definition(
+def definition_answers(
     operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks
 ) -> Iterator[ProbeResult]:
     """Compare selection and outputs with the definition, computed for each document alone, token by token."""
@@ -121,7 +123,7 @@ def _is_selection_tied(own: Sequence[int], chosen: Sequence[int], weights: Seque
     return max(found) - min(found) <= TIE
 
 
-def unchanged_answers(
+def leak_answers(
     operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks
 ) -> Iterator[ProbeResult]:
     """Change later tokens, other documents, and another head of keys, and measure what else changes."""
@@ -190,7 +192,9 @@ def _with_other_values(row: Row, is_changed: Tensor, *, first_head: bool = False
     return changed[0], changed[1], changed[2], row[3]
 
 
-def against_dense(operator: Operator, spec: AttentionSpec, device: torch.device, dtype: torch.dtype) -> float:
+def dense_attention_error(
+    operator: Operator, spec: AttentionSpec, device: torch.device, dtype: torch.dtype
+) -> float:
     """Return the error of outputs and gradients if all blocks are selected and the window covers the row.
 
     Both branches are then dense attention, and the outputs equal it times the sum of the gates.
@@ -239,7 +243,6 @@ def count_dead_gates(modules: Sequence[NativeSparseAttention], loss: Tensor) -> 
 
 
 def _error_in_rounding_units(measured: Tensor, expected: Tensor) -> float:
-    """Return the largest error in units of the rounding of the largest value."""
     unit = ROUNDING if measured.dtype == torch.float32 else torch.finfo(measured.dtype).eps
     largest = float(expected.abs().max())
     return float((measured.double() - expected.double()).abs().max()) / max(unit * largest, 1e-30)

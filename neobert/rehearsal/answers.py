@@ -22,8 +22,8 @@ from neobert.training.loop.task import ProbeResult
 from neobert.training.state.trainer import Trainer
 
 
-class TrainerExaminer:
-    """Implementation of `Examiner` with the trainer of a rehearsal, after its last step."""
+class TrainerProber:
+    """`TaskProber` that uses the trainer of a rehearsal, after its last step."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -54,13 +54,13 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[ProbeResult]:
     task, world = trainer.task, trainer.world
     shape = model_shape(trainer.config, task.model.config.vocab_size)
     spec = shape.attention
-    examiner = TrainerExaminer(trainer)
+    prober = TrainerProber(trainer)
     of_task = spec_of(trainer.config)
     if spec.is_causal and of_task.reads_text:
         yield from target_answers(first_batches(trainer, 1)[0])
     compares = of_task.predicts == "pairs"
-    yield from loss_answers(examiner, batch, spec, task.num_classes, compares=compares)
-    yield from task.probe(examiner, batch)
+    yield from loss_answers(prober, batch, spec, task.num_classes, compares=compares)
+    yield from task.probe(prober, batch)
     # Only where it changes something: a compiled encoder would be compiled once more.
     if has_dropout(task.model.base_model):
         task.objective.eval()

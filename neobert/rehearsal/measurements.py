@@ -247,7 +247,6 @@ def measure_speed(
 
 
 def _mean_of_known(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the values, or None if any of them is None."""
     known = list(values)
     return None if None in known else math.fsum(cast("list[float]", known)) / len(known)
 

@@ -95,9 +95,7 @@ def require_new(folder: Path) -> None:
 def write_index(request: Request, texts: Texts, identity: Any, settings: Mapping[str, Any]) -> int:
     """Write the files of an index except the embeddings, which follow later; return the number of texts.
 
-    Raises `OSError`.
-
-    Raises `ProjectError` if the texts no longer have the `identity` that they had when they were encoded.
+    Raises `OSError`, and `ProjectError` if the texts no longer have the `identity` of the encoded ones.
     """
     from neobert.data.tokenize.tokenizers import load_tokenizer  # imports torch, which takes seconds
     from neobert.encoding.tokens import TextTokenizer

@@ -37,7 +37,10 @@ class Request:
 
 
 def run(request: Request) -> dict[str, Any]:
-    """Return the closest texts per query with their scores. Raises `ProjectError`."""
+    """Return index, prompt, search time and, per query, the closest texts with scores, as JSON values.
+
+    Raises `ProjectError` if the index or its model is missing or was changed.
+    """
     index = open_index(Path(request.index))
     encoder = _load_encoder(index, request)
     embeddings = encoder.encode(request.queries)

@@ -53,7 +53,7 @@ class BackgroundTracker:
             self._unfinished.append(now_s)
             waited_s = now_s - self._unfinished[0]
         if waited_s > LONGEST_WAIT_S:
-            self._drop_rows(f"did not accept a line for {waited_s:.0f} s (limit {LONGEST_WAIT_S:.0f} s)")
+            self._drop(f"did not accept a line for {waited_s:.0f} s (limit {LONGEST_WAIT_S:.0f} s)")
             return
         null = self._tracker.null
         values = {name: null if value is None else value for name, value in row.items() if name != "step"}
@@ -69,7 +69,7 @@ class BackgroundTracker:
             return
         self._thread.join(limit_s)
         if self._thread.is_alive():
-            self._drop_rows(f"did not finish within {CLOSE_LIMIT_S:.0f} s")
+            self._drop(f"did not finish within {CLOSE_LIMIT_S:.0f} s")
 
     def _run_queue(self) -> None:
         try:
@@ -82,7 +82,7 @@ class BackgroundTracker:
                 self._finish_one()
             session.close()
         except (Exception, SystemExit) as error:  # a foreign package may raise anything
-            self._drop_rows(f"failed ({type(error).__name__}: {error})")
+            self._drop(f"failed ({type(error).__name__}: {error})")
 
     def _finish_one(self) -> None:
         with self._lock:
@@ -94,7 +94,7 @@ class BackgroundTracker:
             problem, self._problem = self._problem, ""
         return problem
 
-    def _drop_rows(self, problem: str) -> None:
+    def _drop(self, problem: str) -> None:
         with self._lock:
             if not self._is_dropped:
                 self._is_dropped = True

@@ -13,7 +13,7 @@ from neobert.families.hf import attention as hf_attention
 from neobert.families.table import model_shape
 from neobert.objectives import TokenObjective
 from neobert.probes.attention import attention_answers, draw_weights
-from neobert.probes.probed_model import OF_THE_MODEL, probed_model
+from neobert.probes.probed_model import MODEL_ARGUMENTS, probed_model
 from neobert.tasks.specs import SPECS
 from tests.families.layouts import DECODERS
 from tests.families.test_decoders import LONGEST, ROWS, build, config_of
@@ -33,7 +33,7 @@ def answers_of(architecture, folder, change=lambda inputs: inputs, autocast=null
     world = SimpleNamespace(device=torch.device("cpu"), autocast=autocast)
 
     def inputs(batch, _device):
-        return change({name: getattr(batch, name) for name in OF_THE_MODEL})
+        return change({name: getattr(batch, name) for name in MODEL_ARGUMENTS})
 
     objective = TokenObjective(backbone, targets_only=True).eval()
     probed = probed_model(backbone, objective, world, inputs, shape.attention)

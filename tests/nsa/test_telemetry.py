@@ -170,6 +170,6 @@ def test_a_kernel_that_reads_one_block_too_few_ends_the_run(sparse, run, outcome
         return AttentionResult(found.context, blocks, found.lse)
 
     monkeypatch.setattr(attention, "attend_by_reference", short)
-    with pytest.raises(ProjectError, match="blocks were selected, but the documents have"):
+    with pytest.raises(ProjectError, match="blocks were selected, but these documents require"):
         run(run_dir := sparse(guard={"on_degradation": "warn"}))
     assert (outcome(run_dir)["step"], outcome(run_dir)["exit_code"]) == (3, 93)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from neobert.probes.hardware.imports import import_error, loaded_files
+from neobert.probes.hardware.imports import import_error, loaded_files_digest
 
 
 def test_an_edit_in_place_of_an_imported_file_changes_the_digest(tmp_path, monkeypatch):
@@ -13,15 +13,15 @@ def test_an_edit_in_place_of_an_imported_file_changes_the_digest(tmp_path, monke
     file.write_text("VALUE = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     forget("installed_by_hand", monkeypatch)
-    unloaded = loaded_files()
+    unloaded = loaded_files_digest()
     assert not import_error("installed_by_hand")
-    before = loaded_files()
+    before = loaded_files_digest()
     assert before != unloaded
-    assert loaded_files() == before
+    assert loaded_files_digest() == before
     found = file.stat()
     file.write_text("VALUE = 2\n")
     os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
-    assert loaded_files() != before
+    assert loaded_files_digest() != before
 
 
 def test_a_module_whose_file_is_gone_counts_as_gone(tmp_path, monkeypatch):
@@ -30,9 +30,9 @@ def test_a_module_whose_file_is_gone_counts_as_gone(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     forget("gone_by_now", monkeypatch)
     assert not import_error("gone_by_now")
-    before = loaded_files()
+    before = loaded_files_digest()
     file.unlink()
-    assert loaded_files() != before
+    assert loaded_files_digest() != before
 
 
 def forget(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

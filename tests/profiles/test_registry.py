@@ -86,7 +86,7 @@ def test_a_search_path_that_leads_nowhere_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("NEOBERT_PROFILE_PATH", f"{tmp_path}:{tmp_path / 'gone'}")
     with pytest.raises(ProjectError) as caught:
         resolve_run("quite-my-own")
-    assert f"NEOBERT_PROFILE_PATH names {tmp_path / 'gone'}, which does not exist" in caught.value.hint
+    assert f"missing folders in NEOBERT_PROFILE_PATH: {tmp_path / 'gone'}" in caught.value.hint
 
 
 def test_an_unknown_profile_in_a_run_file_is_placed(run_file):

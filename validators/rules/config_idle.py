@@ -195,7 +195,7 @@ def _ineffective_length_warmup_keys(config: RunConfig) -> Iterator[tuple[str, st
 
 def _ineffective_low_precision_keys(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     for conversion in enabled_conversions(config):
-        for name, reader in conversion.unread():
+        for name, reader in conversion.unread_keys():
             reason = f"{conversion.name} does not read {name}"
             yield conversion.key(name), reason, f"set {conversion.key('recipe')} to {reader}"
         if SCALES in conversion.recipe.reads and getattr(conversion.section, SCALES):

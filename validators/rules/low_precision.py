@@ -82,10 +82,10 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     ```
     """
     config, (conversion, *others) = run.config, enabled_conversions(run.config)
-    name, recipe, remove = conversion.name, conversion.key("recipe"), conversion.remove
+    name, recipe, remove = conversion.name, conversion.key("recipe"), conversion.disable_hint
     for other in others:
         key = other.key("enable")
-        yield Violation(key, f"{key} and {conversion.key('enable')} are both true", other.remove)
+        yield Violation(key, f"{key} and {conversion.key('enable')} are both true", other.disable_hint)
     blocks, _ = requested_kernels(config)
     if blocks != "torch":
         key = "model.kernel_backend"
@@ -164,7 +164,7 @@ def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     ```
     """
     layers, conversion = [*list_linear_layers(plan.shape)], enabled_conversion(run)
-    name, remove = conversion.name, conversion.remove
+    name, remove = conversion.name, conversion.disable_hint
     if not layers:
         message = f"the blocks of {plan.shape.architecture} have no linear layers that {name} can convert"
         yield Violation(conversion.key("enable"), message, remove)
@@ -211,7 +211,7 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     ```
     """
     conversion = enabled_conversion(run)
-    name, multiple, remove = conversion.name, conversion.recipe.multiple, conversion.remove
+    name, multiple, remove = conversion.name, conversion.recipe.multiple, conversion.disable_hint
     sizes = {size for each in conversion.convertible([*list_linear_layers(plan.shape)]) for size in each[2:]}
     if odd := sorted(size for size in sizes if size % multiple):
         message = f"{name} needs widths divisible by {multiple}, not {listed([str(each) for each in odd])}"
@@ -279,13 +279,13 @@ def _low_precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
             own = f"GPU {gpu.index} ({gpu.name}) has compute capability {capability}"
             rows = conversion.library.recipes.items()
             usable = [each for each, row in rows if row.runs_on(gpu.compute_capability)]
-            hint = f"set {key} to {usable[0]}" if usable else conversion.remove
+            hint = f"set {key} to {usable[0]}" if usable else conversion.disable_hint
             yield Violation(key, f"{own}; {name} needs {required}", hint)
     built = require_group(facts.software).torch_cuda
     if built and tuple(map(int, built.split(".")[:2])) < recipe.min_cuda:
         least = _format_version(recipe.min_cuda)
         message = f"torch is built for CUDA {built}; {name} needs {least}"
-        yield Violation(key, message, f"install torch for CUDA {least}, or {conversion.remove}")
+        yield Violation(key, message, f"install torch for CUDA {least}, or {conversion.disable_hint}")
 
 
 @rehearsal_rule("PRE011", "low-precision-slower", severity=Severity.FAIL, inapplicable=has_no_gpu_recipe)
@@ -321,7 +321,7 @@ def _low_precision_slower(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
             f"({compared.bf16_kernels}; limit {MAX_TIME:.0%})"
         )
         severity = None if run.is_production else Severity.WARN
-        yield Violation(conversion.key("enable"), message, conversion.remove, severity)
+        yield Violation(conversion.key("enable"), message, conversion.disable_hint, severity)
 
 
 @rehearsal_rule(
@@ -351,7 +351,7 @@ def _low_precision_changes_loss(run: ResolvedRun, plan: Plan, facts: Facts) -> V
     """
     compared = require_measured(require_rehearsal(facts).low_precision, facts, "the loss in bf16")
     own, other, conversion = compared.recipe_loss, compared.bf16_loss, enabled_conversion(run)
-    name, key, remove = conversion.name, conversion.key("enable"), conversion.remove
+    name, key, remove = conversion.name, conversion.key("enable"), conversion.disable_hint
     if other is None:
         raise CannotTellError("the loss in bf16 is not finite")
     if own is None:

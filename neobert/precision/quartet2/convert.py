@@ -24,7 +24,7 @@ class QuartetLinear(LinearReplacement):
     kernel: tuple[Any]
 
     def product(self, values: Tensor, weight: Tensor) -> Tensor:
-        """Return Quartet-II's product: it takes three dimensions, and adds no bias."""
+        """Return Quartet-II's product of values and weight, both converted to bf16."""
         (kernel,) = self.kernel
         kernel.weight = weight.to(torch.bfloat16)
         rows = values.to(torch.bfloat16).reshape(1, -1, values.shape[-1])

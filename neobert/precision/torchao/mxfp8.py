@@ -30,13 +30,13 @@ class MXFP8Linear(LinearReplacement):
     def from_linear(
         cls, layer: nn.Linear, *, is_emulated: bool, has_bf16_weight_gradient: bool
     ) -> MXFP8Linear:
-        """Return a layer with the parameters of `layer`."""
+        """Return a layer that holds the parameters of `layer`; the options are attributes of the class."""
         made = cls.with_parameters_of(layer)
         made.is_emulated, made.has_bf16_weight_gradient = is_emulated, has_bf16_weight_gradient
         return made
 
     def product(self, values: Tensor, weight: Tensor) -> Tensor:
-        """Return torchao's product."""
+        """Return the product in mxfp8, or in bf16 after rounding to mxfp8 if `is_emulated`."""
         product: Tensor = _to_mxfp8_then_scaled_mm(
             values,
             weight,

@@ -32,6 +32,6 @@ class NVFP4Linear(LinearReplacement):
         return made
 
     def product(self, values: Tensor, weight: Tensor) -> Tensor:
-        """Return torchao's product."""
+        """Return the product in nvfp4, with gradients in nvfp4."""
         product: Tensor = nvfp4_linear(values, weight, sr_seed=self.rounding_seed, sign_vector=self.signs)
         return product

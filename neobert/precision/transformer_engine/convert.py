@@ -39,7 +39,7 @@ def converted(section: TransformerEngineConfig, layer: nn.Linear, seed: int) -> 
 
 @cache
 def linear_class() -> type[Any]:
-    """Return the class of layers, one for all: torch compiles the blocks of one class once."""
+    """Return the class of the replacements, always the same: torch compiles blocks once per class."""
     from transformer_engine import pytorch as engine
 
     class Linear(engine.Linear):  # type: ignore[misc, unused-ignore]
@@ -53,7 +53,6 @@ def linear_class() -> type[Any]:
         set_extra_state = nn.Module.set_extra_state
 
         def forward(self, values: Tensor) -> Tensor:
-            """Return the product in the type of autocast."""
             with engine.autocast(enabled=True, recipe=self.recipe):
                 product: Tensor = super().forward(values)
                 return product
@@ -62,7 +61,7 @@ def linear_class() -> type[Any]:
 
 
 def build_recipe(section: TransformerEngineConfig) -> Any:
-    """Return Transformer Engine's recipe of a section."""
+    """Build Transformer Engine's recipe object from the keys of a section."""
     from transformer_engine.common import recipe
 
     kind = getattr(recipe, RECIPES[section.recipe])

@@ -28,7 +28,7 @@ def try_imports_and_kernels(device: str, num_devices: int, modules: Sequence[str
     """Import `modules`, then run a matrix product on each device; return errors, digest and CUDA version."""
     failed = {name: reason for name in modules if (reason := import_error(name))}
     found = {"device": device, "num_devices": num_devices, "cuda_version": "", "failed": failed}
-    found["loaded"] = loaded_files()
+    found["loaded"] = loaded_files_digest()
     if "torch" in failed:
         return found | {"kernel_error": "torch cannot be imported"}
     import torch
@@ -39,7 +39,7 @@ def try_imports_and_kernels(device: str, num_devices: int, modules: Sequence[str
     }
 
 
-def loaded_files() -> str:
+def loaded_files_digest() -> str:
     """Return a SHA-256 of path, size, mtime and ctime of every imported file, to detect edited files."""
     found = sorted(filter(None, (getattr(module, "__file__", None) for module in [*sys.modules.values()])))
     digest = hashlib.sha256()

@@ -146,7 +146,7 @@ def _packing_mutants(batch: LeakBatch, reference_errors: ReferenceErrors) -> Ite
         "isolation",
         _as_unpacked_row(batch),
         _measure_victim_leak,
-        _no_patch,
+        _disable_length_check,
         changed=_as_exported_model,
     )
     yield _parity_mutant("segment mask dropped, all layers", whole, reference_errors)
@@ -219,7 +219,7 @@ def _as_exported_model(path: Path) -> Path:
     return replace(path, objective=TokenObjective(backbone_from_model(path.model), targets_only=True))
 
 
-def _no_patch() -> AbstractContextManager[None]:
+def _disable_length_check() -> AbstractContextManager[None]:
     """Disable the model's check that a row fits `max_position_embeddings`: the packed row is longer."""
     return patch_functions([(NeoBERT, "_check_length")], lambda *_: lambda *_: None)
 

@@ -206,7 +206,6 @@ class Saver:
         )
 
     def _copy_layout(self, trainer: Trainer) -> Layout:
-        """Return the layout of the copies that `_take_snapshot` makes."""
         parts = {name: local_shard(each) for name, each in _optimizer_state_to_save(trainer).items()}
         return tensor_layout(
             _with_prefix(WEIGHTS, _weights_to_save(trainer))
@@ -215,7 +214,6 @@ class Saver:
         )
 
     def _write_draft(self, trainer: Trainer, draft: CheckpointDraft) -> None:
-        """Write a draft, on the writer thread."""
         started_s = time.perf_counter()
         self._snapshot.wait()
         if trainer.world.is_main:

@@ -42,7 +42,7 @@ class FirstLossCheck:
     loss: float
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
-        """Compare this step's loss on the parent's text, if the run has not trained yet."""
+        """Raise `ProjectError` if the loss before the first step is over `LIMIT` above the parent's."""
         found = report.metrics.get(SOURCE_LOSS)
         if trainer.progress.step or found is None or found <= (1 + LIMIT) * self.loss:
             return
@@ -51,17 +51,17 @@ class FirstLossCheck:
             CODE,
             f"{SOURCE_LOSS} is {found:.4f} before the first step, {rise} (limit {LIMIT:.1%}): the model does "
             "not compute what its weights were trained for",
-            "compare model.rope_theta and the section model with that run's resolved.json; to train anyway, "
-            f"remove {PATH}",
+            "compare the section model, above all rope_theta, with the parent run's resolved.json; "
+            f"to train anyway, remove {PATH}",
             PATH,
             EXIT_TRAINING_FAILED,
         )
 
 
 def first_loss_check(config: RunConfig) -> FirstLossCheck | None:
-    """Return the hook for a run that evaluates on its parent run's evaluation text.
+    """Return the hook for a run that evaluates on its parent run's evaluation text; None for other runs.
 
-    None if the evaluations differ in documents or masks, or if that run has no evaluation.
+    None too if the evaluations differ in documents or masks, or if the parent run has no evaluation.
     """
     weights, place = initial_weights(config), config.trainer.eval_source_path
     parent = None if place is None else find_run_checkpoint(Path(place))
@@ -78,7 +78,6 @@ def first_loss_check(config: RunConfig) -> FirstLossCheck | None:
 
 
 def _has_same_evaluation(config: RunConfig, parent: RunConfig) -> bool:
-    """Return whether both evaluate the same documents with the same masks."""
     of_both = (config, parent)
     rates = {masking_rates(each.datacollator).evaluation for each in of_both}
     masks = {(each.task, each.datacollator.mask_all) for each in of_both}

@@ -64,7 +64,7 @@ class HealthWatch:
     def judge(
         self, metrics: Mapping[str, Any], reserved_bytes: int | None, evaluations: int
     ) -> Iterator[tuple[str, str]]:
-        """Yield (name, message) of each warning.
+        """Yield name and message of each warning about a line of metrics.
 
         `reserved_bytes` is None without a GPU. `evaluations`: number of evaluations of this session.
         """
@@ -99,7 +99,8 @@ class HealthWatch:
         elif self._evaluations_before is not None and evaluations > self._evaluations_before:
             self._reserved, self._evaluations_before = reserved, None
         if reserved > CREEP_SHARE * self._reserved:
-            yield CREEP, f"reserved memory rose from {self._reserved >> 20:,} to {reserved >> 20:,} MiB"
+            before, after = self._reserved >> 20, reserved >> 20
+            yield CREEP, f"reserved GPU memory rose from {before:,} to {after:,} MiB"
             self._reserved = reserved
 
     def _judge_retries(self, retries: int | float | None) -> Iterator[tuple[str, str]]:

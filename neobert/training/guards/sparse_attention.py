@@ -36,7 +36,7 @@ class SparseAttentionWatch:
             trainer.state.warn(name, message)
 
     def judge(self, step: int, metrics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield (name, message) of each warning."""
+        """Yield name and message of each warning about a line of metrics."""
         dead = metrics.get(f"{SPARSE}dead_layers")
         if dead is None:
             return
@@ -46,8 +46,10 @@ class SparseAttentionWatch:
         entropy, largest = (metrics[f"{SPARSE}{name}"] for name in ("gate_entropy_mean", "max_gate_mean"))
         is_collapsed = step > SETTLED_STEP and (entropy < LEAST_ENTROPY or largest > LARGEST_GATE)
         if is_collapsed and not self._is_collapsed:
-            message = f"the entropy of the gates is {entropy:.2f} (at least {LEAST_ENTROPY:g}), and the mean "
-            yield COLLAPSE, f"{message}largest share {largest:.2f} (at most {LARGEST_GATE:g})"
+            message = (
+                f"the mean gate entropy is {entropy:.2f} (at least {LEAST_ENTROPY:g}), and the mean share "
+            )
+            yield COLLAPSE, f"{message}of the largest gate is {largest:.2f} (at most {LARGEST_GATE:g})"
         self._is_collapsed = is_collapsed
 
     def _dead_gates_message(self, share: float) -> str:
@@ -60,12 +62,12 @@ class SparseAttentionWatch:
             raise StopRequested
 
     def failure(self, report: StepReport, *, stops: bool) -> ProjectError | None:
-        """Return the error that ends the run, or None."""
+        """Return the error for wrongly selected blocks or, if `stops`, for dead gates; else None."""
         expected, actual = (
             report.metrics.get(f"{SPARSE}{name}") for name in ("reads_pred", "reads_act_total")
         )
         if expected != actual:
-            message = f"{actual:,.0f} blocks were selected, but the documents have {expected:,.0f} to select"
+            message = f"{actual:,.0f} blocks were selected, but these documents require {expected:,.0f}"
             hint = "report a bug with the versions of flash-linear-attention and triton"
             return ProjectError(READS_CODE, message, hint, f"step {report.step}", EXIT_DO_NOT_REQUEUE)
         if not stops or self._dead_lines < LAST_LINES:

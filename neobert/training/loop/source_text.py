@@ -31,7 +31,7 @@ Evaluation = Callable[[], EvalStream]
 
 
 def has_source_text(config: RunConfig, source: Mapping[str, Any] | None) -> bool:
-    """Return whether a run evaluates on a source text."""
+    """Return whether a run evaluates on `eval_source_path`, or on the text of the run that it continues."""
     return config.trainer.eval_source_path is not None or (
         source is not None and config.trainer.eval_source_text
     )
@@ -103,7 +103,6 @@ def _prepare_text(reading: RunConfig, on_progress: Callable[[], None]) -> Prepar
 def _parent_run_text(
     reading: RunConfig, prepared: PreparedData, on_progress: Callable[[], None]
 ) -> PreparedData:
-    """Return the text of the run that this run continues."""
     try:
         text = prepare(reading, on_progress)
     except ProjectError as error:

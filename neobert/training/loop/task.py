@@ -140,7 +140,7 @@ class TaskProber(Protocol):
         """Train a few steps on one microbatch at the peak learning rate."""
 
 
-def no_probe_results(_examiner: TaskProber, _batch: Any) -> Iterator[ProbeResult]:
+def no_probe_results(_prober: TaskProber, _batch: Any) -> Iterator[ProbeResult]:
     """Yield nothing, for a task without tests of its own."""
     yield from ()
 

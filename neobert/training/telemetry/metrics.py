@@ -88,7 +88,6 @@ class TrainingLog:
         )
 
     def _remember_totals(self, trainer: Trainer) -> None:
-        """Store step, FLOPs and tokens, from which the next line computes differences."""
         self._step, self._flops = trainer.progress.step, trainer.state.flops
         self._tokens = trainer.progress.tokens_total
 
