@@ -37,9 +37,9 @@ def accumulation_for(step: int, nproc_per_node: int, nnodes: int) -> int:
     accumulation, rest = divmod(step, nproc_per_node * nnodes)
     if not rest:
         return accumulation
-    of_nodes = nproc_per_node > 1 and step % nproc_per_node == 0
-    possible = listed([str(count) for count in divisors(step // nproc_per_node if of_nodes else step)])
-    unit = f"nodes of {nproc_per_node} processes" if of_nodes else "processes"
+    counts_nodes = nproc_per_node > 1 and step % nproc_per_node == 0
+    possible = listed([str(count) for count in divisors(step // nproc_per_node if counts_nodes else step)])
+    unit = f"nodes of {nproc_per_node} processes" if counts_nodes else "processes"
     message = f"the {counted(step, 'microbatch', 'microbatches')} of a step cannot be divided by "
     message += f"{counted(nproc_per_node * nnodes, 'process', 'processes')} ({KEEPS})"
     hint = f"possible numbers of {unit}: {possible}"

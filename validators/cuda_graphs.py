@@ -18,6 +18,6 @@ def cuda_graph_obstacles(config: RunConfig) -> Iterator[tuple[str, str]]:
     if not config.datacollator.pack_sequences:
         yield "padded rows vary in shape", "set datacollator.pack_sequences to true"
     if conversion := enabled_conversion(config):
-        yield "blocks with a low-precision recipe are compiled one by one", conversion.remove
+        yield "blocks with a low-precision recipe are compiled one by one", conversion.disable_hint
     if ranks > 1:
         yield f"a step of {ranks} ranks cannot be recorded as one graph", "run on one GPU"

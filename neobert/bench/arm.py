@@ -109,7 +109,7 @@ class Arm:
         }
 
     def finish(self) -> dict[str, Any]:
-        """Return mean metrics since the warm-up, memory, and recompiles."""
+        """Return mean metrics since the warm-up, memory use, and the number of recompiles."""
         self.trainer.guard.check()
         first = (self._rows or [{}])[0]
         names = [name for name, value in first.items() if name.startswith(REPORTED) and value is not None]

@@ -55,9 +55,9 @@ class ProbedModel:
 
 
 def attention_answers(probed: ProbedModel, batch: Microbatch) -> Iterator[ProbeResult]:
-    """Yield the answers of all probes on a microbatch that is full of text.
+    """Yield the results of all probes on a microbatch that is full of text.
 
-    A probe that cannot be carried out, such as isolation with one document, yields no answer.
+    A probe that cannot be carried out, such as isolation with one document, yields none.
     """
     batch = replace(
         with_edge_lengths(batch, attention_reach(probed.spec)), token_type_ids=None
@@ -95,7 +95,7 @@ def _largest_change(after: Tensor, before: Tensor) -> Tensor:
 def _isolation_answers(
     by_halves: Tensor, by_wholes: Tensor, is_even: Tensor, layout: Layout
 ) -> Iterator[ProbeResult]:
-    """Yield the isolation answers: changing half of the documents must not change the others."""
+    """Yield the isolation results: changing half of the documents must not change the others."""
     odd, even = ~is_even & layout.is_token, is_even & layout.is_token
     if not odd.any() and layout.is_token.all():
         return
@@ -107,7 +107,7 @@ def _isolation_answers(
 def _direction_answers(
     moved: Tensor, is_changed: Tensor, layout: Layout, spec: AttentionSpec
 ) -> Iterator[ProbeResult]:
-    """Yield the direction answers: compare early tokens of documents whose second half was changed."""
+    """Yield the change of early tokens in documents whose second half was changed."""
     is_early = is_changed & ~layout.is_late
     if not is_early.any():
         return

@@ -62,7 +62,7 @@ def loss_answers(
 
 
 def _shift_answer(prober: TaskProber, batch: Microbatch, is_last: Tensor, num_classes: int) -> ProbeResult:
-    """Return the answer for the target shift: the token at a target's own position must affect its loss."""
+    """Return the result for the target shift: the token at a target's own position must affect its loss."""
     labelled = with_labels_at(batch, is_last, num_classes)
     before = prober.loss(labelled)
     effect = abs(prober.loss(with_other_tokens(labelled, is_last)) - before)

@@ -44,7 +44,7 @@ Operator = Callable[[Row, Sequence[int], SelectedBlocks], AttentionResult]
 def sparse_answers_for_model(
     backbone: Backbone, objective: Objective, world: World, batch: Microbatch, spec: AttentionSpec
 ) -> Iterator[ProbeResult]:
-    """Yield the answers of all probes for a model on its device; none without sparse attention."""
+    """Yield the results of all probes for a model on its device; none without sparse attention."""
     if spec.selected is None:
         return
     yield from sparse_answers(spec, world.device, world.compute_dtype)
@@ -56,7 +56,7 @@ def sparse_answers_for_model(
 
 
 def sparse_answers(spec: AttentionSpec, device: torch.device, dtype: torch.dtype) -> Iterator[ProbeResult]:
-    """Yield the answers of the probes for the operator that runs on this device."""
+    """Yield the results of the probes of the operator that runs on this device."""
     assert spec.selected is not None
     kernels, sparse = choose_kernels(device.type, dtype, spec), spec.selected
 
@@ -98,7 +98,7 @@ def random_row(spec: AttentionSpec, tokens: int, device: torch.device, dtype: to
 def definition_answers(
     operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks
 ) -> Iterator[ProbeResult]:
-    """Compare selection and outputs with the definition, computed for each document alone, token by token."""
+    """Yield how selection and outputs differ from the definition, computed for each document by token."""
     found, wrong, error = operator(row, lengths, sparse), 0, 0.0
     parts = zip(*(each.split(list(lengths)) for each in (*row, found.context, found.blocks)), strict=True)
     for q, k, v, gates, context, blocks in parts:
@@ -126,7 +126,7 @@ def _is_selection_tied(own: Sequence[int], chosen: Sequence[int], weights: Seque
 def leak_answers(
     operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks
 ) -> Iterator[ProbeResult]:
-    """Change later tokens, other documents, and another head of keys, and measure what else changes."""
+    """Yield what else changes with later tokens, with other documents, and with another head of keys."""
     device = row[0].device
     place = torch.cat([torch.arange(length) for length in lengths]).to(device)
     document = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).to(device)
@@ -195,9 +195,9 @@ def _with_other_values(row: Row, is_changed: Tensor, *, first_head: bool = False
 def dense_attention_error(
     operator: Operator, spec: AttentionSpec, device: torch.device, dtype: torch.dtype
 ) -> float:
-    """Return the error of outputs and gradients if all blocks are selected and the window covers the row.
+    """Return the error, in units of rounding, if all blocks are selected and the window covers the row.
 
-    Both branches are then dense attention, and the outputs equal it times the sum of the gates.
+    Both branches are then dense attention, and the outputs equal its output times the sum of the gates.
     """
     assert spec.selected is not None
     length = spec.selected.size * spec.selected.counts

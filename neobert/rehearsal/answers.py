@@ -47,7 +47,7 @@ class TrainerProber:
 
 
 def all_answers(trainer: Trainer, batch: Any) -> Iterator[ProbeResult]:
-    """Yield the answers of every test on a microbatch that is full of text. Changes the weights.
+    """Yield the results of every test on a microbatch that is full of text. Changes the weights.
 
     The tests of loss and attention are the same for every task; a task may add its own.
     """

@@ -56,7 +56,7 @@ def script_for(max_steps: int) -> RehearsalScript:
     """Choose the steps of a rehearsal. Raises `ProjectError` REH001 if a run of `max_steps` is too short."""
     compared = min(MAX_COMPARED, max_steps // PARTS)
     if compared == 0:
-        message = f"trainer.max_steps {max_steps} is too short for a rehearsal (at least {PARTS})"
+        message = f"trainer.max_steps is {max_steps}, too few for a rehearsal (at least {PARTS})"
         raise ProjectError("REH001", message, "start the run without a rehearsal", "trainer.max_steps")
     return RehearsalScript(compared, PARTS_BEFORE_SAVE * compared, PARTS * compared, max_steps)
 

@@ -89,7 +89,7 @@ def require_new(folder: Path) -> None:
     """Raise `ProjectError` if a folder contains a complete index; an incomplete one is continued."""
     if (folder / EMBEDDINGS).exists():
         hint = "choose a new folder, or remove this one"
-        raise ProjectError(CODE, "has an index already", hint, str(folder), EXIT_USAGE)
+        raise ProjectError(CODE, "the folder has an index already", hint, str(folder), EXIT_USAGE)
 
 
 def write_index(request: Request, texts: Texts, identity: Any, settings: Mapping[str, Any]) -> int:
@@ -105,7 +105,9 @@ def write_index(request: Request, texts: Texts, identity: Any, settings: Mapping
     num_texts, rows = _write_texts(folder, Passages(texts, tokenizer, settings["prompt"], request.max_length))
     if texts.identity() != identity:
         hint = f"remove {folder}, and encode the texts again"
-        raise ProjectError(CODE, "was edited while it was encoded", hint, texts.label, EXIT_CHECK_FAILED)
+        raise ProjectError(
+            CODE, "the texts were edited while they were encoded", hint, texts.label, EXIT_CHECK_FAILED
+        )
     named = [TEXTS, OFFSETS, *([str(source)] if source.is_file() else [])]
     header = Header(
         schema_version=SCHEMA_VERSION,
@@ -156,7 +158,7 @@ class Index:
         now, then = model_digests(folder), self.header.model_files
         changed = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
         if changed:
-            message = f"is not the model of the index: {printable(changed[0])} differs"
+            message = f"this is not the model of the index: {printable(changed[0])} differs"
             own = self.header.model
             hint = "encode the texts again"
             if Path(own) != folder:
@@ -165,17 +167,17 @@ class Index:
 
 
 def open_index(folder: Path) -> Index:
-    """Open an index. Raises `ProjectError` for another folder, or if a file was edited since."""
+    """Open an index. Raises `ProjectError` if it is incomplete, damaged or edited since it was written."""
     files = (INDEX, TEXTS, OFFSETS, EMBEDDINGS)
     if missing := [name for name in files if not (folder / name).is_file()]:
-        message = f"has no complete index: {missing[0]} is missing"
-        hint = "write one: neobert-launch encode MODEL TEXTS --index NEW_DIR"
+        message = f"the folder has no complete index: {missing[0]} is missing"
+        hint = "write an index: neobert-launch encode MODEL TEXTS --index NEW_DIR"
         raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
     content = read_json(folder / INDEX, code=CODE)
     if content.get("schema_version") != SCHEMA_VERSION:
         version = printable(str(content.get("schema_version")))
         raise _damaged_index_error(
-            folder / INDEX, f"has schema_version {version} (supported: {SCHEMA_VERSION})"
+            folder / INDEX, f"schema_version is {version} (supported: {SCHEMA_VERSION})"
         )
     try:
         header = parse_as(Header, content)
@@ -187,7 +189,7 @@ def open_index(folder: Path) -> Index:
         file = folder / name
         # The index has the texts, so that their file may be moved; one that was edited has other texts.
         if (name != header.source or file.is_file()) and not state.matches_file(file):
-            raise _damaged_index_error(file, "was edited after the index was written")
+            raise _damaged_index_error(file, "the file was edited after the index was written")
     return Index(folder, header)
 
 
@@ -196,10 +198,12 @@ def _open_array(file: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...])
     try:
         found = np.load(file, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise _damaged_index_error(file, f"cannot be read: {printable(str(error))}") from error
+        raise _damaged_index_error(file, f"the file cannot be read: {printable(str(error))}") from error
     fits = found.dtype == dtype and len(found.shape) == len(shape) and found.flags.c_contiguous
     if not fits or any(size not in (None, real) for size, real in zip(shape, found.shape, strict=True)):
-        raise _damaged_index_error(file, f"has the type {found.dtype} and the shape {list(found.shape)}")
+        raise _damaged_index_error(
+            file, f"the file has the type {found.dtype} and the shape {list(found.shape)}"
+        )
     return cast("NDArray[Any]", found)
 
 

@@ -101,11 +101,11 @@ def _interrupt():
 @pytest.mark.parametrize(
     ("edited", "message"),
     [
-        ("texts.txt", "texts.txt: was edited after the index was written"),
-        ("index/texts.jsonl", "texts.jsonl: was edited after the index was written"),
-        ("folder/config.json", "folder: is not the model of the index: config.json differs"),
+        ("texts.txt", "texts.txt: the file was edited after the index was written"),
+        ("index/texts.jsonl", "texts.jsonl: the file was edited after the index was written"),
+        ("folder/config.json", "folder: this is not the model of the index: config.json differs"),
         ("index/index.json", "index.json: rows should be a valid integer, got 'many'"),
-        ("index/embeddings.npy", "embeddings.npy: has the type float32 and the shape [2, 32]"),
+        ("index/embeddings.npy", "embeddings.npy: the file has the type float32 and the shape [2, 32]"),
     ],
 )
 def test_what_was_edited_is_refused(edited, message, index, tmp_path):
@@ -160,7 +160,7 @@ def test_texts_that_are_edited_while_they_are_encoded_are_refused(request_of, mo
         return shares
 
     monkeypatch.setattr(job, "_encode_shares", edited)
-    with pytest.raises(ProjectError, match="was edited while it was encoded"):
+    with pytest.raises(ProjectError, match="the texts were edited while they were encoded"):
         run(request_of)
     assert not Path(request_of.output).exists()
 

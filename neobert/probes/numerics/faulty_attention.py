@@ -48,11 +48,11 @@ Change = Callable[[int, Tensor, Tensor, Tensor, Tensor], None]
 """Function of (layer, q, k, v, context) that changes rows of context [T, N, H] in place."""
 
 
-IN_MODEL: tuple[Target, ...] = (
+MODEL_TARGETS: tuple[Target, ...] = (
     (encoder, "packed_attention"),
     (encoder, "padded_attention"),
 )
-IN_KERNELS: tuple[Target, ...] = tuple(
+KERNEL_TARGETS: tuple[Target, ...] = tuple(
     (import_module(kernel.block_module), "run_forward") for kernel in block_attention(row_length=0)
 )
 
@@ -93,10 +93,10 @@ class AttentionNoise:
 
     share: float
 
-    def __call__(self, layer: int, *of_context: Tensor) -> None:
-        """Add noise to the attention output, the last of `of_context`, in place, in the first layer only."""
+    def __call__(self, layer: int, *tensors: Tensor) -> None:
+        """Add noise to the attention output, the last of `tensors`, in place, in the first layer only."""
         if layer == 0:
-            context = of_context[-1]
+            context = tensors[-1]
             context += self.share * torch.randn_like(context)
 
 
@@ -113,8 +113,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Tensor:
 def faulty_attention(change: Change) -> Iterator[None]:
     """Apply `change` to the output of every attention kernel of this process inside the `with` block."""
     with (
-        patch_functions(IN_MODEL, lambda make, _: _wrap_model_attention(make, change)),
-        patch_functions(IN_KERNELS, lambda run, _: _wrap_kernel_attention(run, change)),
+        patch_functions(MODEL_TARGETS, lambda make, _: _wrap_model_attention(make, change)),
+        patch_functions(KERNEL_TARGETS, lambda run, _: _wrap_kernel_attention(run, change)),
     ):
         yield
 

@@ -50,7 +50,7 @@ OTHER_START = "run the same command again: preflight then checks the present che
 
 
 def refuse_other_run(folder: Path, config: RunConfig) -> None:
-    """Raise `ProjectError` CKP007 if a structural config key differs; log the other differences."""
+    """Raise `ProjectError` if a structural key (CKP007) or a plug-in (PLG003) differs; log the rest."""
     saved, current = read_config(folder), to_dict(config)
     _refuse_keys(folder, structural_differences(saved, current))
     refuse_edited_plugins(folder, saved, config)
@@ -83,7 +83,7 @@ def refuse_other_data(
 
 
 def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any], *, is_other_text: bool) -> None:
-    """Load weights, optimizer state, schedule and RNG state; the mean loss only for the same text.
+    """Load weights, optimizer state, schedule and RNG state and, for the same text, the mean loss.
 
     Reads only files that the manifest lists, because other files in the folder were not verified.
     """

@@ -78,10 +78,10 @@ def first_loss_check(config: RunConfig) -> FirstLossCheck | None:
 
 
 def _has_same_evaluation(config: RunConfig, parent: RunConfig) -> bool:
-    of_both = (config, parent)
-    rates = {masking_rates(each.datacollator).evaluation for each in of_both}
-    masks = {(each.task, each.datacollator.mask_all) for each in of_both}
-    sizes = {each.trainer.per_device_eval_batch_size * longest_row(each) for each in of_both}
-    batches = [each.trainer.eval_max_batches for each in of_both]
+    configs = (config, parent)
+    rates = {masking_rates(each.datacollator).evaluation for each in configs}
+    masks = {(each.task, each.datacollator.mask_all) for each in configs}
+    sizes = {each.trainer.per_device_eval_batch_size * longest_row(each) for each in configs}
+    batches = [each.trainer.eval_max_batches for each in configs]
     is_whole = batches == [None, None] or (len(set(batches)) == 1 and len(sizes) == 1)
     return len(rates) == len(masks) == 1 and is_whole and longest_row(config) >= longest_row(parent)

@@ -146,7 +146,7 @@ def no_probe_results(_prober: TaskProber, _batch: Any) -> Iterator[ProbeResult]:
 
 
 class Guesser(Protocol):
-    """Interface of masked texts at which the model guesses after each evaluation."""
+    """Interface of masked texts whose words the model guesses after each evaluation."""
 
     @property
     def texts(self) -> list[MaskedText]:
