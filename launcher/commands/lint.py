@@ -14,7 +14,7 @@ from launcher.lint.discovery import DiscoveredFiles, discover, skip_foreign_file
 from launcher.preflight.text_checks import judge_with_text
 from launcher.report.formats import print_report
 from launcher.report.formats.text import render
-from launcher.report.partial_checks import with_partial_findings
+from launcher.report.partial_checks import add_partial_findings
 from launcher.report.report import Report, error_findings
 from launcher.terminal import console
 from neobert.config import COMMAND_LINE, ConfigError
@@ -179,7 +179,7 @@ def check_file(
         checked = judge_with_text(resolved, plan_run(resolved), needs_data=needs_data)
     except ProjectError as error:
         judged = (
-            with_partial_findings(error, None, [path], overrides) if isinstance(error, ConfigError) else error
+            add_partial_findings(error, None, [path], overrides) if isinstance(error, ConfigError) else error
         )
         return CheckedFile(
             tuple(_locate_findings(error_findings(judged), path, resolved)), (), error.exit_code

@@ -55,7 +55,7 @@ class Selection:
 
         Raises ProjectError if it is unreadable or invalid.
         """
-        from launcher.rundir.begun_with import read_continued_run
+        from launcher.rundir.continued_run import read_continued_run
         from neobert.config.errors import ConfigError
         from profiles.registry import resolve_run
 
@@ -64,9 +64,9 @@ class Selection:
             if begun := read_continued_run(run):
                 run = resolve_run(self.profile, self.files, self.overrides, begun)
         except ConfigError as error:
-            from launcher.report.partial_checks import with_partial_findings
+            from launcher.report.partial_checks import add_partial_findings
 
-            raise with_partial_findings(error, self.profile, self.files, self.overrides) from None
+            raise add_partial_findings(error, self.profile, self.files, self.overrides) from None
         return replace(
             run, origins={key: self._displayed_origin(key, origin) for key, origin in run.origins.items()}
         )
@@ -81,7 +81,7 @@ class Selection:
 
         Raises ProjectError if the selection is empty or invalid.
         """
-        from launcher.rundir.begun_with import continued_values_note
+        from launcher.rundir.continued_run import continued_values_note
         from launcher.terminal import console
 
         require_working_directory()

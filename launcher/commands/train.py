@@ -31,7 +31,7 @@ from launcher.process.waiting_child import WaitingChild, start_waiting_child
 from launcher.report.formats import print_report
 from launcher.report.formats.text import render as findings_text
 from launcher.run.launch_context import Launch, find_deadlines
-from launcher.run.launch_records import WRITTEN, move_aside, write_run
+from launcher.run.launch_records import RUN_FILES, move_aside, write_run
 from launcher.run.live_view import LiveView, make_view
 from launcher.run.next_command import resume_command
 from launcher.run.stages import Stages, require_stages
@@ -40,8 +40,8 @@ from launcher.run.supervision import supervise
 from launcher.run.worker_nodes import (
     require_free_port,
     require_rendezvous,
+    resolve_node_rank,
     wait_for_first_node,
-    with_node_rank,
     withdraw_receipt,
 )
 from launcher.rundir.changed_text import changed_files
@@ -153,7 +153,7 @@ def _run(request: TrainRequest, output_format: str, begun_s: float, forwarder: F
     require_stages(request.stages, resolved.config.trainer.max_steps)
     hide_gpus_from_cpu_run(resolved)
     distributed = resolved.config.distributed
-    topology = with_node_rank(
+    topology = resolve_node_rank(
         replace(request.topology, nproc_per_node=distributed.nproc_per_node, nnodes=distributed.nnodes)
     )
     require_rendezvous(topology)
@@ -392,7 +392,7 @@ def _dry_run(node: NodeLaunch) -> int:
     leads = not node.topology.node_rank
     report = judge_dry_run(node.resolved, node.folder, owns_run=leads, strict=node.request.strict)
     command = _trainer_command(node)
-    would_write = [f"{node.folder}/{name}" for name in (*WRITTEN, f"{CHECKPOINTS}/")]
+    would_write = [f"{node.folder}/{name}" for name in (*RUN_FILES, f"{CHECKPOINTS}/")]
     if node.output_format == "json":
         output: dict[str, Any] = {**report.as_json(), "command": command, "would_write": would_write}
         console.write(result_json(output))

@@ -27,7 +27,7 @@ from neobert.plurals import counted
 from neobert.runfiles.samples import Guess, MaskedText
 
 ABSENT = "not set"
-CONCERNING = ("fail", "unknown", "warn")
+SHOWN_STATUSES = ("fail", "unknown", "warn")
 MAX_EVALUATIONS = 12
 """Evaluations in the table of masked words."""
 KINDS = ("override", "file", "profile")
@@ -136,7 +136,7 @@ def preflight_html(run: RunRecord) -> str:
     rows += [
         [html_status(check["status"]), _check_html(check), html_text(check.get("message", "")), ""]
         for check in checks
-        if check.get("status") in CONCERNING and check.get("id") not in codes
+        if check.get("status") in SHOWN_STATUSES and check.get("id") not in codes
     ]
     skipped = [
         [_check_html(check), html_text(check.get("message", ""))]

@@ -47,7 +47,8 @@ def _used_mib(gpu: GpuFacts | None) -> int:
 def externally_reported_memory(result: Record, before: Mapping[str, GpuFacts]) -> dict[str, Any]:
     """Return the memory of a paused rank in MiB, as reported by the driver and the operating system.
 
-    The keys are `system_rss_mib`, `driver_mib` and `driver_reason`, the reason why `driver_mib` is None.
+    `system_rss_mib` and `driver_mib` are None if unknown; `driver_reason` explains why the driver's value is
+    missing on a GPU.
     """
     uuid, pid = result.get("gpu_uuid", ""), result.get("pid")
     rss_mib = None
@@ -67,12 +68,12 @@ def _process_memory_mib(gpu: GpuFacts, pid: int | None, before: GpuFacts | None)
     for process in gpu.processes or ():
         if process.pid == pid and process.memory_mib is not None:
             return process.memory_mib, ""
-    if _have_others_changed(gpu, pid, before):
+    if _have_other_processes_changed(gpu, pid, before):
         return None, "other processes on the device started, ended or changed their memory since the start"
     return gpu.memory_used_mib - _used_mib(before), ""
 
 
-def _have_others_changed(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> bool:
+def _have_other_processes_changed(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> bool:
     """Return whether other processes on the GPU started, ended or changed their memory since `before`.
 
     In a container the driver may list no processes, or list processes with other PIDs.

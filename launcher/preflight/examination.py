@@ -36,7 +36,7 @@ from validators.planning import plan_run
 from validators.rehearsal_parts import rehearsal_measurements
 
 DEFAULT_FOLDER = Path(".neobert", "preflight")
-ELSEWHERE = "choose a writable folder with --output DIR"
+OUTPUT_HINT = "choose a writable folder with --output DIR"
 DIFF = "working-tree.diff"
 FACTS = "facts.json"
 REPORT = "preflight.json"
@@ -147,8 +147,8 @@ def results_folder(run: ResolvedRun, chosen: Path | None) -> Path:
 
     Raises ProjectError if the folder is not writable, before the probes, which take minutes.
     """
-    folder = make_folder(chosen or DEFAULT_FOLDER / run.digest[:12], ELSEWHERE)
-    require_writable(folder / REPORT, ELSEWHERE)
+    folder = make_folder(chosen or DEFAULT_FOLDER / run.digest[:12], OUTPUT_HINT)
+    require_writable(folder / REPORT, OUTPUT_HINT)
     ignore = DEFAULT_FOLDER.parent / ".gitignore"
     if chosen is None and not ignore.exists():
         write_text(ignore, "*\n")

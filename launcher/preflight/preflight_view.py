@@ -34,7 +34,7 @@ MAX_REASONS = 3
 MAX_CODES = 3
 LOG_WIDTH = 160
 """Width to which reasons are cut in a pipe or a log."""
-COUNTED = (Status.PASS, Status.WARN, Status.FAIL, Status.SKIP, Status.UNKNOWN)
+STATUS_ORDER = (Status.PASS, Status.WARN, Status.FAIL, Status.SKIP, Status.UNKNOWN)
 
 
 def preflight_text(examination: Examination, *, verbose: bool) -> str:
@@ -165,7 +165,7 @@ def _closing_text(examination: Examination) -> str:
 def _counts_text(examination: Examination) -> str:
     checks = examination.report.checks
     ended = Counter(check.status for check in checks)
-    counts = ", ".join(f"{ended[status]} {status}" for status in COUNTED if ended[status])
+    counts = ", ".join(f"{ended[status]} {status}" for status in STATUS_ORDER if ended[status])
     text = f"{counted(len(checks), 'check')} ({', '.join(examination.levels)}): {counts}"
     if Level.HOST in examination.levels and Level.DATA not in examination.levels:
         text += "; the data was not prepared (`neobert-launch preflight --level data` prepares and checks it)"

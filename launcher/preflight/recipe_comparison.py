@@ -48,11 +48,11 @@ def compare_recipe(
 
     Raises IncompleteError if a process ends early, TimedOutError 5 minutes after its start.
     """
-    both = {RECIPE: config, BF16: without_recipe(config)}
+    both = {RECIPE: config, BF16: remove_low_precision(config)}
     groups = [both] if has_room else [{name: each} for name, each in both.items()]
     turns: Turns = {}
     for group in groups:
-        request_time(TIME_S + MARGIN_S, "rehearsal: recipe against bf16")
+        request_time(TIME_S + MARGIN_S, "rehearsal: comparing the recipe with bf16")
         turns |= take_turns(state, group, time.monotonic() + TIME_S)
     return LowPrecisionFacts(
         recipe_step_s=_median_step_s(turns[RECIPE]),
@@ -64,7 +64,7 @@ def compare_recipe(
     )
 
 
-def without_recipe(config: RunConfig) -> RunConfig:
+def remove_low_precision(config: RunConfig) -> RunConfig:
     """Return the run without low precision, on the kernels that it would then use."""
     off = {each.library.name: replace(each.section, enable=False) for each in enabled_conversions(config)}
     return with_kernels(replace(config, **off), "auto")
@@ -109,13 +109,13 @@ class TurnProcess:
         Raises IncompleteError if the process ends early, TimedOutError after its deadline.
         """
         doing = f"steps in turn {number + 1}" if number else "compiling"
-        announce(f"rehearsal: recipe against bf16: {self.name}, {doing}")
+        announce(f"rehearsal: comparing the recipe with bf16 ({self.name}, {doing})")
         result = self.state.folder / f"{self.name}_turn_{number}.json"
         while not result.exists():
             if self.child.poll() is not None and not result.exists():
                 raise IncompleteError(f"the run in {self.name} ended with exit code {self.child.returncode}")
             if time.monotonic() > self.deadline_s:
-                message = "comparing the recipe with bf16 took over"
+                message = "the comparison of the recipe with bf16 took over"
                 raise TimedOutError(f"{message} {TIME_S:g} s and was killed at: {self.name}, {doing}")
             time.sleep(POLL_S)
         return dict(read_json(result))

@@ -64,8 +64,8 @@ class EarlyWarmUp:
     start: Callable[[], None]
     is_requested: bool = False
 
-    def is_pending(self, *, has_compiled: bool) -> bool:
-        """Start the warm-up once the step is compiled; return whether it has yet to end."""
+    def start_when_compiled(self, *, has_compiled: bool) -> bool:
+        """Start the warm-up once the step is compiled; return whether it has not ended yet."""
         if has_compiled and not self.is_requested:
             self.is_requested = True
             self.start()
@@ -104,7 +104,8 @@ class RehearsalState:
             if child.poll() is not None or time.monotonic() > until_s:
                 kill_tree(child)
                 self.helper_file.unlink()
-        if self.early is not None and self.early.is_pending(has_compiled=self.result(COMPILED, 0).exists()):
+        has_compiled = self.result(COMPILED, 0).exists()
+        if self.early is not None and self.early.start_when_compiled(has_compiled=has_compiled):
             return
         if self.is_alone.is_set() and self.others_file.exists() and not self.helper_file.exists():
             self.deadline_s = time.monotonic() + REHEARSAL_S

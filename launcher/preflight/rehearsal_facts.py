@@ -14,7 +14,7 @@ from validators.facts_io import parse_record
 from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
 
 Ranks = Sequence[Record]
-AS_THEY_ARE = (
+COPIED_FIELDS = (
     "worst_case",
     "precision",
     "attention",
@@ -55,7 +55,7 @@ def combine_records(
         "num_ranks": num_ranks,
         "duration_s": round(duration_s, 2),
         "out_of_memory": next((each["out_of_memory"] for each in fresh if each.get("out_of_memory")), ""),
-        **{name: first[name] for name in AS_THEY_ARE if name in first},
+        **{name: first[name] for name in COPIED_FIELDS if name in first},
         "memory": _highest_memory([each["memory"] for each in fresh if each.get("memory")]),
         "schedule": [_schedule_record(line) for line in first.get("trace", ())],
         "resumes": list(_resume_comparisons(fresh, resumes)),

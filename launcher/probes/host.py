@@ -56,7 +56,7 @@ TIME_ERROR = 5
 TIMEX_BYTES = 512
 """More than `struct timex` takes on any platform. All zero: nothing is set, the state is only read."""
 
-NAMED_BY = "ACCELERATE_CONFIG_FILE"
+CONFIG_FILE_ENV = "ACCELERATE_CONFIG_FILE"
 DEFAULT_NAMES = ("default_config.yaml", "default_config.json")
 MAX_BYTES = 64 * 1024
 MAX_VALUE_LENGTH = 40
@@ -134,7 +134,7 @@ def is_clock_synchronized() -> bool | None:
 
 def probe_accelerate_file(environment: Mapping[str, str]) -> AccelerateFileFacts | None:
     """Read the file set in ACCELERATE_CONFIG_FILE, or else the default file; None if there is none."""
-    named = environment.get(NAMED_BY, "")
+    named = environment.get(CONFIG_FILE_ENV, "")
     if named:
         return _read_accelerate_file(expand_user(named), is_named=True)
     # `Path.is_file` raises without permission.

@@ -85,7 +85,7 @@ def _stages_text(stages: Mapping[int, str]) -> str:
 
 
 def absent_ranks(answers: Answers, count: int) -> tuple[int, ...]:
-    """Return the ranks that other ranks reported as absent."""
+    """Return the ranks that at least one other rank reported as absent."""
     missed = {rank for answer in answers.values() for rank in answer["absent"]}
     return tuple(rank for rank in range(count) if rank in missed)
 
@@ -93,7 +93,7 @@ def absent_ranks(answers: Answers, count: int) -> tuple[int, ...]:
 def merge_reports(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFacts:
     """Combine the reports of the ranks; if ranks are absent, only identities and durations of the others."""
     ranks = tuple(RankFacts(**answers[rank]["identity"]) for rank in sorted(answers))
-    roll = DistributedFacts(
+    facts = DistributedFacts(
         backend="",
         world_size=count,
         patience_s=TIMEOUT_S,
@@ -102,11 +102,11 @@ def merge_reports(answers: Answers, count: int, absent: Sequence[int]) -> Distri
         durations_s=_longest_durations([answer["durations_s"] for answer in answers.values()]),
     )
     if absent:
-        return roll
+        return facts
     ordered = [answers[rank] for rank in range(count)]
     first = ordered[0]
     return replace(
-        roll,
+        facts,
         backend=first["backend"],
         drill_absent=_absent_in_all_reports([answer["drill_absent"] for answer in ordered[:-1]]),
         drill_s=round(max(answer["drill_s"] for answer in ordered), 3),

@@ -25,7 +25,7 @@ DISTRIBUTIONS = (
 )  # fmt: skip
 PROJECT, CONSTRAINTS = "neobert-launch", "constraints.txt"
 TORCH, TORCH_VERSION_FILE = "torch", "torch/version.py"
-CUDA_OF_TORCH = re.compile(r"^cuda\b[^=]*=\s*['\"](\d[\d.]*)['\"]", re.MULTILINE)
+CUDA_VERSION = re.compile(r"^cuda\b[^=]*=\s*['\"](\d[\d.]*)['\"]", re.MULTILINE)
 PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;#]+)", re.MULTILINE)
 
 
@@ -71,7 +71,7 @@ def read_cuda_version(version_file: Path) -> str:
         text = version_file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    match = CUDA_OF_TORCH.search(text)
+    match = CUDA_VERSION.search(text)
     return match[1] if match else ""
 
 

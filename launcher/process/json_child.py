@@ -36,8 +36,8 @@ def run_json_child(
     """Run `python -m MODULE CONTENT.json ...` and return its report.
 
     The child's standard error is printed line by line, without control characters; on a terminal, progress is
-    shown on one line. Raises the ProjectError that the child reported. If the child fails without a report,
-    raises one with `hint`.
+    shown on one line. Raises the ProjectError that the child reported, or one with `hint` if it failed
+    without a report; KeyboardInterrupt if the child was interrupted.
 
     Args:
         doing: activity to show on a terminal until the child reports progress.

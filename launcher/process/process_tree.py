@@ -87,7 +87,7 @@ def kill_all(family: Sequence[psutil.Process]) -> None:
 
 
 def process_tree(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """Return a child and all its descendants, in any session."""
+    """Return a child and all its descendants, in any session; empty if the child is gone."""
     try:
         parent = psutil.Process(child.pid)
         return [parent, *parent.children(recursive=True)]

@@ -24,13 +24,13 @@ CUDA_GRAPH_PACKAGES = ("torch._dynamo.backends.common", "torch._inductor.cudagra
 AGAIN = "--again"
 AGENT_LOG = "torchrun.log"
 # torchrun's rendezvous that respects --node-rank; all others assign ranks themselves.
-HEEDS_NUMBERS = "static"
+STATIC_RENDEZVOUS = "static"
 POLL_S = 0.25
 # Threads that spin at a barrier make a CPU run up to twenty times slower when another job takes a core.
-POLITE = {"OMP_WAIT_POLICY": "PASSIVE"}
+DEFAULT_VARIABLES = {"OMP_WAIT_POLICY": "PASSIVE"}
 # Variables by which an outer torchrun, srun or mpirun describes its own processes. A single process of this
 # launch would apply them to itself, and wait for ranks that never come.
-RANKS_AROUND = {
+OUTER_RANK_VARIABLES = {
     "RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
     "PMI_RANK", "PMI_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK",
     "MV2_COMM_WORLD_SIZE",
@@ -57,7 +57,7 @@ class Topology:
     @property
     def is_numbered(self) -> bool:
         """Return whether torchrun uses the given node ranks, which is the default."""
-        return last_option_value(self.extra, "rdzv-backend") in ("", HEEDS_NUMBERS)
+        return last_option_value(self.extra, "rdzv-backend") in ("", STATIC_RENDEZVOUS)
 
     @property
     def ranks(self) -> range:
@@ -104,7 +104,7 @@ def _torchrun_options(topology: Topology) -> list[str]:
     }
     given = {name: str(value) for name, value in rendezvous.items() if value is not None}
     if topology.nnodes > 1:
-        options += ["--rdzv-backend", HEEDS_NUMBERS]
+        options += ["--rdzv-backend", STATIC_RENDEZVOUS]
     elif topology.rdzv_endpoint:
         options += ["--rdzv-backend", "c10d"]
     if not given and topology.nnodes == 1:
@@ -126,8 +126,8 @@ def child_environment(
     ours = {ERROR_FILE_ENV: str(error_file), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
     cores = max(1, len(os.sched_getaffinity(0)) // ranks)
     shared = {"OMP_NUM_THREADS": str(cores)} if ranks > 1 else {}
-    inherited = {name: value for name, value in os.environ.items() if name not in RANKS_AROUND}
-    return {**POLITE, **shared, **compile_cache_environment(), **inherited, **ours, **(more or {})}
+    inherited = {name: value for name, value in os.environ.items() if name not in OUTER_RANK_VARIABLES}
+    return {**DEFAULT_VARIABLES, **shared, **compile_cache_environment(), **inherited, **ours, **(more or {})}
 
 
 def start_trainer_process(
@@ -153,7 +153,7 @@ def start_trainer_process(
 
 
 def process_log(topology: Topology, logs: Path) -> Path:
-    """Return the log of the started process; ranks under torchrun have their own logs."""
+    """Return the log of the started process: rank 0, or torchrun, whose ranks have their own logs."""
     if not topology.needs_torchrun:
         return log_path(logs, 0)
     return logs / (f"torchrun_{topology.node_rank}.log" if topology.node_rank else AGENT_LOG)

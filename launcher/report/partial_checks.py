@@ -20,7 +20,7 @@ FOREIGN = ("CFG001", "CFG007")
 ANY_GPU = "a100-prod"
 PROFILE, TASK = "profile", "task"
 
-IN_PLACE_OF_NULL: dict[Any, Any] = {str: "other", int: 8, float: 0.5}
+VALUE_FOR_NULL: dict[Any, Any] = {str: "other", int: 8, float: 0.5}
 
 
 class JudgedConfigError(ConfigError):
@@ -31,7 +31,7 @@ class JudgedConfigError(ConfigError):
         self.findings = tuple(findings)
 
 
-def with_partial_findings(
+def add_partial_findings(
     error: ConfigError, profile: str | None, files: Sequence[Path], overrides: Sequence[str] = ()
 ) -> ConfigError:
     """Return the error, with findings on the known keys if the run can be resolved from them alone."""
@@ -62,13 +62,13 @@ def _partial_findings(profile: str | None, files: Sequence[Path], overrides: Seq
 def _findings_independent_of_defaults(run: ResolvedRun) -> list[Finding]:
     """Return the findings that depend neither on defaults nor on the device of a run without a profile.
 
-    An unknown key may stand for any key that is not set, so the run is judged twice, with the defaults and
-    with other values in their place, and a finding must be the same. A hint that differs is dropped. A named
-    production profile decides on every key.
+    An unknown key may stand for any key that is not set, so the run is checked twice, with the defaults and
+    with other values, and a finding must be the same. A hint that differs is dropped. A named production
+    profile decides on every key.
     """
     if run.profile is not None and run.is_production:
         return _static_findings(run)
-    hints = {_finding_identity(one): one.hint for one in _static_findings(_with_other_defaults(run))}
+    hints = {_finding_identity(one): one.hint for one in _static_findings(_replace_defaults(run))}
     return [
         one if one.hint == hints.get(_finding_identity(one), one.hint) else replace(one, hint="")
         for one in _static_findings(run)
@@ -76,11 +76,11 @@ def _findings_independent_of_defaults(run: ResolvedRun) -> list[Finding]:
     ]
 
 
-def _with_other_defaults(run: ResolvedRun) -> ResolvedRun:
+def _replace_defaults(run: ResolvedRun) -> ResolvedRun:
     from profiles.registry import load_profile
 
     unset = [key for key, origin in run.origins.items() if origin.kind == "default"]
-    config = _with_other_values(run.config, unset)
+    config = _replace_values(run.config, unset)
     return replace(run, config=config, profile=run.profile or load_profile(ANY_GPU))
 
 
@@ -95,7 +95,7 @@ def _finding_identity(finding: Finding) -> tuple[str, str, str]:
     return finding.code, finding.path, finding.message
 
 
-def _with_other_values(config: RunConfig, keys: Iterable[str]) -> RunConfig:
+def _replace_values(config: RunConfig, keys: Iterable[str]) -> RunConfig:
     """Return the config with another value for each of these `section.key`; types of sections are kept.
 
     The result is for comparisons only: relations between keys are not respected.
@@ -115,7 +115,7 @@ def _different_value(annotation: Any, value: Any) -> Any:
     """Return a value that differs from `value`, if the type of the key is a simple one."""
     bare, _ = unwrap(annotation)
     if value is None:
-        return IN_PLACE_OF_NULL.get(get_args(bare)[0] if is_union(bare) else bare)
+        return VALUE_FOR_NULL.get(get_args(bare)[0] if is_union(bare) else bare)
     if choices := literal_choices(annotation):
         return choices[choices.index(value) - 1]
     if isinstance(value, bool):
@@ -123,7 +123,7 @@ def _different_value(annotation: Any, value: Any) -> Any:
     if isinstance(value, int):
         return value // 2 if value > 1 else value + 1
     if isinstance(value, float):
-        return value / 2 or IN_PLACE_OF_NULL[float]
+        return value / 2 or VALUE_FOR_NULL[float]
     if isinstance(value, tuple):
         return tuple(_different_value(None, each) for each in value)
     return f"{value}-other" if isinstance(value, str) else value

@@ -25,7 +25,7 @@ from neobert.plurals import counted
 from neobert.printable import printable
 
 LABEL_WIDTH, VALUE_WIDTH, RANGE_WIDTH = 10, 10, 22
-NARROWEST_CURVE = 10
+MIN_CURVE_WIDTH = 10
 """Minimum width of a curve in columns; if there is less room, the range of its values is omitted."""
 MAX_RANKS = 8
 BETWEEN = "  "
@@ -163,7 +163,7 @@ def _last_value(series: Series) -> float | None:
 def _draw_chart(chart: Chart, height: int, terminal: TerminalSize, last: int) -> Iterator[str]:
     """Yield the rows of a chart over steps 0 to `last`: label and newest value, curve, range of values."""
     room = terminal.width - LABEL_WIDTH - VALUE_WIDTH
-    has_range = room >= NARROWEST_CURVE + RANGE_WIDTH
+    has_range = room >= MIN_CURVE_WIDTH + RANGE_WIDTH
     width = max(0, room - RANGE_WIDTH if has_range else room)
     series = chart.series
     values = bucket_means(series.positions, series.values, width, 0, last)

@@ -25,13 +25,13 @@ from neobert.runfiles.attempt import FILE as ATTEMPT
 from neobert.runfiles.run_dir import LOGS, MANIFEST, OUTCOME, PROVENANCE, RESOLVED
 from profiles.registry import ResolvedRun
 
-GIVEN = "config.yaml"
-AS_GIVEN = (
+RUN_FILE = "config.yaml"
+RUN_FILE_HEADING = (
     "# The run file as given, without the command line and the profile. All settings of this run are in "
     "resolved.json.\n"
 )
-WRITTEN = (
-    GIVEN, RESOLVED, PROVENANCE, "facts.json", "preflight.json", "receipt.json", MANIFEST, ATTEMPT,
+RUN_FILES = (
+    RUN_FILE, RESOLVED, PROVENANCE, "facts.json", "preflight.json", "receipt.json", MANIFEST, ATTEMPT,
     f"{LOGS}/",
 )  # fmt: skip
 
@@ -101,11 +101,13 @@ def _write_run_files(run: ResolvedRun, files: Sequence[Path], folder: Path) -> N
     The last file, whose values win, becomes config.yaml or config.toml. Overrides are in the manifest.
     """
     if not files:
-        write_text(folder / GIVEN, f"{AS_GIVEN}profile: {run.profile.name}\n" if run.profile else "{}\n")
+        write_text(
+            folder / RUN_FILE, f"{RUN_FILE_HEADING}profile: {run.profile.name}\n" if run.profile else "{}\n"
+        )
     for number, file in enumerate(reversed(files)):
         suffix = ".toml" if file.suffix.lower() == ".toml" else ".yaml"
         with convert_write_errors(file):
-            content = AS_GIVEN.encode() + file.read_bytes().removeprefix(codecs.BOM_UTF8)
+            content = RUN_FILE_HEADING.encode() + file.read_bytes().removeprefix(codecs.BOM_UTF8)
         write_bytes(folder / f"config{f'_{len(files) - number}' if number else ''}{suffix}", content)
 
 

@@ -30,8 +30,8 @@ from neobert.runfiles.run_dir import LOGS, OUTCOME, RESOLVED
 # torchrun's report of each rank that had ended when it looked, at the end of its log.
 ENDED = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\n\s*exitcode\s*: (-?\d+) \(pid: (\d+)\)")
 # Its message before it stops the ranks that outlive the first failure: by SIGTERM, and after 30 s by SIGKILL.
-ASKED_TO_END = re.compile(r"Sending process (\d+) closing signal")
-LOOKS_A_BEAT = 4
+STOPPED_BY_AGENT = re.compile(r"Sending process (\d+) closing signal")
+CHECKS_PER_HEARTBEAT = 4
 UNKILLABLE_S = 10.0
 
 
@@ -76,7 +76,7 @@ class Session:
     @property
     def ended_ranks(self) -> list[EndedRank]:
         """Ended ranks in torchrun's report, in its order: the rank that failed first comes last."""
-        stopped = set(ASKED_TO_END.findall(self.output))
+        stopped = set(STOPPED_BY_AGENT.findall(self.output))
         return [
             EndedRank(int(rank), int(code), pid in stopped) for rank, code, pid in ENDED.findall(self.output)
         ]
@@ -171,15 +171,15 @@ def watch_trainer(
     """
     clock = AwakeClock()
     watchdog = Watchdog(launch.limits, before, clock())
-    pause_s, looked_at_s = launch.limits.heartbeat_interval_s / LOOKS_A_BEAT, clock()
+    pause_s, checked_at_s = launch.limits.heartbeat_interval_s / CHECKS_PER_HEARTBEAT, clock()
 
     def check_progress() -> None:
-        nonlocal looked_at_s
+        nonlocal checked_at_s
         on_tick()
         now_s = clock()
         # Check several times per heartbeat interval, so that a hang is reported soon after its limit.
-        if now_s - looked_at_s >= pause_s:
-            looked_at_s = now_s
+        if now_s - checked_at_s >= pause_s:
+            checked_at_s = now_s
             stall = watchdog.find_stall(launch.newest_heartbeats(), now_s)
             if stall is not None:
                 raise StalledError(stall)

@@ -23,11 +23,11 @@ from neobert.tasks.metric import show_number
 PACE_BAND = 0.1
 MAX_RISE = 1.1
 """Maximum ratio of the current loss to the first one, e.g. for a run from trained weights."""
-LINES_FOR_A_TREND, STEPS_FOR_A_TREND = 4, 100
+MIN_TREND_LINES, MIN_TREND_STEPS = 4, 100
 """Minimum for a check of the loss trend: the loss changes little in the first steps of a long warm-up."""
-NOISES_OF_A_FALL = 2
+MIN_FALL_IN_NOISES = 2
 """Required fall of the loss, in units of its median change per line; noise falls that far in 1 of 16 runs."""
-LINES_FOR_A_PACE = 3
+MIN_PACE_LINES = 3
 SETTLING_LINES = 2
 """First lines of a session, excluded from throughput: kernels are still compiled and caches filled."""
 FAILING_WARNINGS = ("allocator_retries", "reserved_memory_creep", "zero_gradient")
@@ -97,10 +97,10 @@ def _loss_problem(data: StageData) -> str:
     if missing is not None:
         return f"the loss of step {missing} is not a finite number"
     losses = [float(line[TRAIN_LOSS]) for line in data.lines]
-    if len(losses) < LINES_FOR_A_TREND or data.num_steps < STEPS_FOR_A_TREND:
+    if len(losses) < MIN_TREND_LINES or data.num_steps < MIN_TREND_STEPS:
         return ""
     late, noise = median(losses[-max(1, len(losses) // 4) :]), _loss_noise(losses[len(losses) // 2 :])
-    if data.must_fall and losses[0] - late <= NOISES_OF_A_FALL * noise:
+    if data.must_fall and losses[0] - late <= MIN_FALL_IN_NOISES * noise:
         return f"the loss does not fall: {losses[0]:.4f} at first, {late:.4f} now (noise {noise:.4f})"
     if late > MAX_RISE * losses[0]:
         return f"the loss rises: {losses[0]:.4f} at first, {late:.4f} now (limit {MAX_RISE * losses[0]:.4f})"
@@ -139,9 +139,9 @@ def _pace_problem(data: StageData) -> str:
 
 
 def median_pace(lines: Sequence[Record]) -> float | None:
-    """Return the median tokens per second; None with fewer than `LINES_FOR_A_PACE` lines."""
+    """Return the median tokens per second; None with fewer than `MIN_PACE_LINES` lines."""
     paces = [line[PACE] for line in lines if line.get(PACE) is not None]
-    return median(paces) if len(paces) >= LINES_FOR_A_PACE else None
+    return median(paces) if len(paces) >= MIN_PACE_LINES else None
 
 
 class Stages:
@@ -176,9 +176,9 @@ class Stages:
         """Check the stages reached since the last call; return whether one of them failed."""
         if self.failure or not self._left:
             return False
-        return any(PACE in line and self._fails_check_at(line) for line in self._tail.read_new())
+        return any(PACE in line and self._check_line(line) for line in self._tail.read_new())
 
-    def _fails_check_at(self, line: Record) -> bool:
+    def _check_line(self, line: Record) -> bool:
         self._lines.append(line)
         if self._left and line["step"] >= self._left[0]:
             self._check_stage(self._left.pop(0))

@@ -27,7 +27,7 @@ FILE = "study.jsonl"
 NAME = "search"
 SEARCHED, TASK = "searched", "array_task"
 """Attributes in the journal: what is searched, and the task of a job array that drew a trial."""
-SEEDS_OF_A_TASK = 1_000_003
+SEED_STRIDE = 1_000_003
 WAITING, RUNNING, COMPLETE, FAILED = "waiting", "running", "complete", "failed"
 
 Value = float | int | str
@@ -119,7 +119,7 @@ class Study:
 
         number = len(self._study.get_trials(deepcopy=False))
         # Tasks of an array may draw at the same moment, and must not get the same values.
-        seed = self._seed + number + SEEDS_OF_A_TASK * int(self.array_task or 0)
+        seed = self._seed + number + SEED_STRIDE * int(self.array_task or 0)
         self._study.sampler = optuna.samplers.TPESampler(seed=seed % 2**32)
         with self._convert_errors():
             drawn = self._study.ask(self._distributions)

@@ -320,11 +320,11 @@ def _best_evaluation_lines(summary: Summary, *, names_checkpoints: bool) -> list
     checkpoint = ""
     if names_checkpoints:
         kept = summary.best_checkpoint
-        checkpoint = f": {kept}" if kept else f" ({_note_on_best_link(summary.linked_best_step)})"
+        checkpoint = f": {kept}" if kept else f" ({_best_link_note(summary.linked_best_step)})"
     return [printable(f"best: {metric_text(best.metric, best.value)} at step {best.step}{checkpoint}")]
 
 
-def _note_on_best_link(linked_step: int | None) -> str:
+def _best_link_note(linked_step: int | None) -> str:
     """State that the best step has no checkpoint, and which checkpoint `checkpoints/best` is."""
     linked = "" if linked_step is None else f"; checkpoints/best links to step {linked_step}"
     return f"no checkpoint of that step{linked}"

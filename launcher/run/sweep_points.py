@@ -77,12 +77,12 @@ def _parse_axis(argument: str) -> Axis:
         refuse_argument(argument, "has no values", SYNTAX)
     matched = RANGE.fullmatch(text)
     values = tuple(_numbers_in_range(argument, matched) if matched else _split_at_commas(text))
-    if "" in values or len(set(map(_as_number, values))) < len(values):
+    if "" in values or len(set(map(_parse_number, values))) < len(values):
         refuse_argument(argument, "the list has an empty or a repeated value", SYNTAX)
     return Axis(key, values)
 
 
-def _as_number(value: str) -> Decimal | str:
+def _parse_number(value: str) -> Decimal | str:
     """Return a finite number as Decimal, so that 1e-4 equals 0.0001; any other text unchanged."""
     try:
         number = Decimal(value)

@@ -30,7 +30,7 @@ POLL_S = 1.0
 HOW_TO_MEET = "add --rdzv-endpoint HOST:PORT on each node, with the host of node 0 and a free port there"
 
 
-def with_node_rank(topology: Topology, environment: Mapping[str, str] = os.environ) -> Topology:
+def resolve_node_rank(topology: Topology, environment: Mapping[str, str] = os.environ) -> Topology:
     """Return the topology with the rank of this node, from options, torchrun's environment or Slurm.
 
     Unchanged for a single node without a rank. Raises ProjectError if the rank is missing or out of range.

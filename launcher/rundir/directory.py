@@ -277,12 +277,10 @@ def _is_same_run(run: ResolvedRun, folder: Path) -> bool:
     if stored == current:
         return True
     start = read_json(folder / MANIFEST).get("working_directory")
-    return isinstance(start, str) and _with_absolute_paths(stored, start) == _with_absolute_paths(
-        current, os.getcwd()
-    )
+    return isinstance(start, str) and _resolve_paths(stored, start) == _resolve_paths(current, os.getcwd())
 
 
-def _with_absolute_paths(config: Mapping[str, Any], start: str) -> dict[str, Any]:
+def _resolve_paths(config: Mapping[str, Any], start: str) -> dict[str, Any]:
     """Return a flat config with relative paths resolved from the folder `start`."""
     resolved = dict(config)
     for path, words in path_keys().items():

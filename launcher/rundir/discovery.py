@@ -19,7 +19,7 @@ from neobert.runfiles.run_dir import MANIFEST, METRICS, RESOLVED
 
 TRACES = (RESOLVED, METRICS)
 """Files that mark a current or former run directory. A manifest alone may belong to `encode`."""
-DEEPEST = 4
+MAX_DEPTH = 4
 MAX_FOLDERS = 20_000
 """Limit of searched folders, so that searching a home directory fails early instead of taking minutes."""
 
@@ -47,7 +47,7 @@ def find_runs(root: Path) -> list[DiscoveredRun]:
         message = "not a folder" if root.exists() else "no such folder"
         raise ProjectError("no-runs", message, "pass a folder that contains the runs", str(root), EXIT_USAGE)
     seen: set[tuple[int, int]] = set()
-    return list(_search_folder(root, seen, DEEPEST))
+    return list(_search_folder(root, seen, MAX_DEPTH))
 
 
 def _search_folder(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Iterator[DiscoveredRun]:
@@ -65,7 +65,7 @@ def _search_folder(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Ite
         raise ProjectError("no-runs", message, "pass a folder that contains the runs", exit_code=EXIT_USAGE)
     if any(entry.name in TRACES for entry in entries):
         yield DiscoveredRun(folder, why_unreadable_run(folder))
-    elif deeper and not (folder.is_symlink() and deeper < DEEPEST):
+    elif deeper and not (folder.is_symlink() and deeper < MAX_DEPTH):
         for entry in entries:
             if _is_folder(entry):
                 yield from _search_folder(folder / entry.name, seen, deeper - 1)

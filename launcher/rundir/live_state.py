@@ -38,7 +38,7 @@ class LiveReader:
         return {} if is_earlier or is_from_earlier_session(beat, read_json(self.folder / MANIFEST)) else beat
 
     def new_warnings(self, beat: Record) -> list[str]:
-        """Return messages for new kinds of warnings."""
+        """Return messages for kinds of warnings that earlier calls did not return."""
         messages: dict[str, str] = beat.get("warning_messages") or {}
         new = {name: message for name, message in messages.items() if name not in self._shown_warnings}
         self._shown_warnings |= new.keys()
@@ -84,7 +84,7 @@ def _evaluation_values(row: Record) -> list[str]:
 
 
 def phase_text(beat: Record) -> str:
-    """Return the phase with its progress as text: `eval 40%`, or `eval 12` if the total is not known."""
+    """Return the phase as text, with any progress: `eval 40%`, or `eval 12` if the total is not known."""
     phase, done, total = str(beat.get("phase", UNKNOWN)), beat.get("phase_done"), beat.get("phase_total")
     if done is None:
         return phase
@@ -104,14 +104,14 @@ def gates_text(beat: Record) -> str:
 
 
 def memory_mib(beat: Record) -> float | None:
-    """Return the reserved device memory in MiB, or the process memory on a CPU."""
+    """Return the reserved device memory in MiB, or on a CPU the process memory; None if unknown."""
     reserved = beat.get("gpu_mem_reserved_mib")
     used_mib: float | None = reserved if reserved is not None else beat.get("host_rss_mib")
     return used_mib
 
 
 def time_since_save(beat: Record) -> str:
-    """Return the time since the last checkpoint, or since the start before the first one, as text."""
+    """Return the time since the last checkpoint, or since the start without one; `-` if unknown."""
     minutes = beat.get("work_at_risk_min")
     if minutes is None:
         return UNKNOWN

@@ -37,7 +37,7 @@ class Series:
         return sum(values) / len(values) if values else None
 
     def value_at(self, position: int) -> tuple[float | None, bool]:
-        """Return the value at a position, and whether it is interpolated; None outside the series."""
+        """Return the value at a position (None outside the series), and whether it is interpolated."""
         index = bisect_right(self.positions, position)
         if index and self.positions[index - 1] == position:
             return self.values[index - 1], False
@@ -71,7 +71,7 @@ class RunHistory:
         return history
 
     def add(self, record: Record, position: int) -> None:
-        """Add a line of metrics at a position."""
+        """Add the kept and all evaluation metrics of a line at a position."""
         for name, value in record.items():
             if name in KEPT or name.startswith(EVAL):
                 self.series.setdefault(name, Series()).add(position, value)

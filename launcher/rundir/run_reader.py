@@ -35,7 +35,7 @@ from neobert.runfiles.samples import FILE_NAME as SAMPLES
 from neobert.runfiles.samples import Samples, parse_samples
 
 MAX_RANKS = 1024
-OUTCOME_STANDS_S = 10.0
+OUTCOME_FINAL_AFTER_S = 10.0
 """Between a failure and the restart, the outcome of the failed session exists briefly."""
 
 
@@ -138,7 +138,7 @@ class RunReader:
             age_s = time.time() - (self.folder / OUTCOME).stat().st_mtime
         except OSError:
             return False
-        return age_s > OUTCOME_STANDS_S or not _process_exists(manifest.get("launcher_pid"))
+        return age_s > OUTCOME_FINAL_AFTER_S or not _process_exists(manifest.get("launcher_pid"))
 
 
 def _num_ranks(config: Record) -> float:

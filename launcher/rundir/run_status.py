@@ -245,11 +245,11 @@ def _phase_name(beat: Record, outcome: Record, alive: bool | None, *, has_ended:
         return f"ended, {OUTCOME} is damaged, last phase: {phase}"
     if alive is False:
         ended = f"{phase}, without {OUTCOME}" if phase in ENDINGS else f"{DIED}{phase}"
-        return f"{ended}{_note_on_full_disk(folder)}"
+        return f"{ended}{_full_disk_note(folder)}"
     return phase
 
 
-def _note_on_full_disk(folder: Path) -> str:
+def _full_disk_note(folder: Path) -> str:
     """Return a note if the run's disk has no room for an outcome, which the run may have tried to write."""
     with suppress(OSError):
         return DISK_FULL if shutil.disk_usage(folder).free < FULL_BELOW_BYTES else ""

@@ -21,8 +21,8 @@ from launcher.run.worker_nodes import (
     TIMEOUT_S,
     require_free_port,
     require_rendezvous,
+    resolve_node_rank,
     wait_for_first_node,
-    with_node_rank,
 )
 from neobert.errors import ProjectError
 from neobert.plan import Measured
@@ -32,23 +32,23 @@ TWO = Topology(nnodes=2)
 
 
 def test_a_node_s_number_is_given_or_slurm_s():
-    assert with_node_rank(Topology(), {}).node_rank is None
-    assert with_node_rank(Topology(nnodes=2, node_rank=1), {"SLURM_NODEID": "0"}).node_rank == 1
-    assert with_node_rank(TWO, {"SLURM_NODEID": "1"}).node_rank == 1
-    assert with_node_rank(TWO, {"PET_NODE_RANK": "1", "SLURM_NODEID": "0"}).node_rank == 1
+    assert resolve_node_rank(Topology(), {}).node_rank is None
+    assert resolve_node_rank(Topology(nnodes=2, node_rank=1), {"SLURM_NODEID": "0"}).node_rank == 1
+    assert resolve_node_rank(TWO, {"SLURM_NODEID": "1"}).node_rank == 1
+    assert resolve_node_rank(TWO, {"PET_NODE_RANK": "1", "SLURM_NODEID": "0"}).node_rank == 1
     with pytest.raises(ProjectError, match="the rank of this node is not set"):
-        with_node_rank(TWO, {})
+        resolve_node_rank(TWO, {})
 
 
 @pytest.mark.parametrize("reported", ["²", "\u0661", "1.0", "--1", "1\n", "one"])
 def test_a_word_that_is_no_number_names_no_node(reported):
     with pytest.raises(ProjectError, match="the rank of this node is not set"):
-        with_node_rank(TWO, {"SLURM_NODEID": reported})
+        resolve_node_rank(TWO, {"SLURM_NODEID": reported})
 
 
 def test_torchrun_s_own_words_have_the_last_say_on_a_node_s_number():
     given = Topology(nnodes=2, node_rank=0, extra=("--node_rank=1",))
-    assert with_node_rank(given, {"PET_NODE_RANK": "0"}).node_rank == 1
+    assert resolve_node_rank(given, {"PET_NODE_RANK": "0"}).node_rank == 1
 
 
 @pytest.mark.parametrize(("nodes", "number"), [(1, 1), (2, 2), (2, -1)])
@@ -59,11 +59,11 @@ def test_a_node_that_the_run_has_not_waits_for_nobody(nodes, number, command):
 
 
 def test_slurm_s_number_is_of_this_run_too():
-    assert with_node_rank(Topology(), {"SLURM_NODEID": "7"}).node_rank is None, (
+    assert resolve_node_rank(Topology(), {"SLURM_NODEID": "7"}).node_rank is None, (
         "a job has room for several runs"
     )
     with pytest.raises(ProjectError, match="--node-rank is 7"):
-        with_node_rank(TWO, {"SLURM_NODEID": "7"})
+        resolve_node_rank(TWO, {"SLURM_NODEID": "7"})
 
 
 NOWHERE, WRONG = "no rendezvous endpoint", r"--standalone|no port"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launcher.preflight import recipe_comparison
-from launcher.preflight.recipe_comparison import TurnProcess, without_recipe
+from launcher.preflight.recipe_comparison import TurnProcess, remove_low_precision
 from launcher.preflight.rehearsal_children import RehearsalState
 from launcher.probes.probe import IncompleteError, TimedOutError
 from neobert.config import from_dict
@@ -37,7 +37,7 @@ def taking(tmp_path: Path):
 def test_a_recipe_is_compared_with_the_fastest_kernels_of_bf16():
     config = from_dict({"model": {"kernel_backend": "torch"}, "torchao": {"enable": True}})
     assert requested_kernels(config)[0] == "torch"
-    other = without_recipe(config)
+    other = remove_low_precision(config)
     assert not other.torchao.enable
     assert requested_kernels(other)[0] == "auto"
 

@@ -20,7 +20,7 @@ from launcher.preflight.levels import QUICK
 from launcher.preflight.receipts import Examination
 from launcher.process.trainer_process import Topology
 from launcher.run import launch_records
-from launcher.run.launch_records import WRITTEN, move_aside, record_trainer, write_manifest, write_run
+from launcher.run.launch_records import RUN_FILES, move_aside, record_trainer, write_manifest, write_run
 from launcher.rundir import directory
 from launcher.rundir.directory import is_alive, lock_run_directory, take_over
 from neobert.config import digest, from_dict
@@ -151,9 +151,9 @@ def written(tmp_path: Path, run_file: Any) -> Path:
 
 
 def test_all_that_is_promised_is_written(written):
-    assert all((written / name).exists() for name in WRITTEN)
+    assert all((written / name).exists() for name in RUN_FILES)
     given = (written / "config.yaml").read_text(encoding="utf-8")
-    assert given.startswith(f"{launch_records.AS_GIVEN}# mine\n")
+    assert given.startswith(f"{launch_records.RUN_FILE_HEADING}# mine\n")
     manifest = json.loads((written / "manifest.json").read_text(encoding="utf-8"))
     config = from_dict(json.loads((written / "resolved.json").read_text(encoding="utf-8")))
     assert manifest["config_digest"] == digest(config)
@@ -166,7 +166,7 @@ def test_several_run_files_are_all_kept(written, tmp_path):
     for file in files:
         file.write_text(f"# {file.name}\n", encoding="utf-8-sig")
     launch_records._write_run_files(Selection("cpu-demo", (), ()).resolve(), files, written)
-    heading = launch_records.AS_GIVEN
+    heading = launch_records.RUN_FILE_HEADING
     kept = {
         path.name: path.read_text(encoding="utf-8").removeprefix(heading) for path in written.glob("config*")
     }

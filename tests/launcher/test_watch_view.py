@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from launcher.report.run_view import TerminalSize, bucket_means, draw_columns, page_lines
 from launcher.rundir.directory import lock_run_directory
-from launcher.rundir.run_reader import OUTCOME_STANDS_S, RunReader
+from launcher.rundir.run_reader import OUTCOME_FINAL_AFTER_S, RunReader
 from launcher.terminal.fold import display_width
 from tests.launcher.test_runs import records
 
@@ -210,7 +210,7 @@ def test_an_outcome_is_final_when_no_launcher_can_restart_the_run(run_dir):
         json.dumps(manifest | {"launcher_pid": os.getpid()}), encoding="utf-8"
     )
     assert not reader.read().is_over
-    earlier = time.time() - OUTCOME_STANDS_S - 1
+    earlier = time.time() - OUTCOME_FINAL_AFTER_S - 1
     os.utime(run_dir / "outcome.json", (earlier, earlier))
     assert reader.read().is_over
 

@@ -9,7 +9,7 @@ from launcher.report.report import Report
 from neobert.printable import printable
 from validators.finding import CheckResult, Finding, Severity, Status
 
-TELLING = (Status.FAIL, Status.UNKNOWN, Status.WARN)
+REPORTED_STATUSES = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 
 
 def render(report: Report) -> str:
@@ -34,7 +34,7 @@ def render(report: Report) -> str:
 
 def _has_no_check(finding: Finding, status: Status | None) -> bool:
     """Return whether no check reports the finding: none has its code, or it passed for another file."""
-    return status is None or (_is_failure(finding) and status not in TELLING)
+    return status is None or (_is_failure(finding) and status not in REPORTED_STATUSES)
 
 
 def _is_failure(finding: Finding) -> bool:

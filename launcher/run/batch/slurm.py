@@ -53,7 +53,7 @@ srun --nodes="$count" --ntasks="$count" --ntasks-per-node=1 $cpus --kill-on-bad-
 code=$?
 """
 COUNT = "count=$SLURM_JOB_NUM_NODES\n"
-COUNT_OF_RANGE = """\
+COUNT_FROM_SIZES = """\
 # Of the nodes that Slurm gave, as many as divide the step of the run; others stay idle.
 count=$SLURM_JOB_NUM_NODES
 for size in {sizes}; do
@@ -109,7 +109,7 @@ def render(request: BatchRequest) -> str:
 
 def _node_count_lines(request: BatchRequest) -> str:
     """Return the lines that set `count`, the number of nodes on which the run trains."""
-    return COUNT_OF_RANGE.format(sizes=" ".join(map(str, request.sizes))) if request.sizes else COUNT
+    return COUNT_FROM_SIZES.format(sizes=" ".join(map(str, request.sizes))) if request.sizes else COUNT
 
 
 def _sbatch_options(request: BatchRequest) -> Iterator[str]:
