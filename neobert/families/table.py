@@ -31,8 +31,8 @@ def family_by_model_type(model_type: str) -> Family:
 
 def is_causal(model_type: str) -> bool:
     """Return whether models with this model_type in config.json predict next tokens."""
-    of_transformers = model_type in ARCHITECTURES and CAUSAL in ARCHITECTURES[model_type].heads
-    return of_transformers or model_type == NSA.name
+    is_causal_transformers = model_type in ARCHITECTURES and CAUSAL in ARCHITECTURES[model_type].heads
+    return is_causal_transformers or model_type == NSA.name
 
 
 def model_shape(config: RunConfig, vocab_size: int) -> ModelShape:

@@ -47,7 +47,7 @@ def _first_token(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
 
 
 def _real_tokens(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Return a mask [B, S, 1] of the real tokens. Raises `ValueError` for a mask with another rank than 2."""
+    """Return a mask [B, S, 1] of the real tokens. Raises `ValueError` for a mask of another rank."""
     if attention_mask is None:
         return torch.ones_like(hidden[..., :1], dtype=torch.bool)
     if attention_mask.dim() != 2:

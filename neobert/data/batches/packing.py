@@ -194,7 +194,7 @@ def _bins_in_order(order: Indices, lengths: Indices, capacity: int, limit: int) 
 
 
 def _first_documents(ends: Indices, capacity: int, limit: int) -> Indices:
-    """Return the first document of each bin, given cumulative lengths [n + 1]; the only sequential step."""
+    """Return the index of the first document of each bin, given cumulative lengths [n + 1]."""
     totals = ends.tolist()
     last = len(totals) - 1
     starts = []
@@ -253,7 +253,6 @@ def _fill_gaps_once(bins: Indices, gaps: Indices, lengths: Indices) -> tuple[Ind
 
 
 def _best_fit(order: Indices, lengths: Indices, capacity: int, limit: int) -> _BinAssignment:
-    """Pack the documents `order` by best fit, longest first."""
     placed, bin_of, num_bins = best_fit_decreasing(lengths[order], capacity, limit)
     return _group_by_bin(order[placed], bin_of, num_bins)
 

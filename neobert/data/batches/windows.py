@@ -276,7 +276,7 @@ def plan_microbatches(
 
 
 def _plan_rows(lengths: NDArray[np.int64], shape: BatchShape, *, is_sorted: bool) -> PackPlan:
-    """Return microbatches of padded rows; sorted, their rows have similar lengths and little padding."""
+    """Assign examples to padded rows; `is_sorted`: examples of similar length together, for less padding."""
     places = np.arange(len(lengths), dtype=np.int64)
     offsets = np.append(places[:: shape.max_examples], len(lengths)).astype(np.int64)
     if is_sorted:

@@ -48,9 +48,9 @@ def conll_rows(
             if line.startswith("#") or follows_comment:
                 at = location if follows_comment else f"{path}:{number}"
                 raise unreadable_error(at, "is a comment, not a word with its label", _COMMENTS)
-            of_file = f"{width} expected" if width > 1 else "a word and its label expected"
+            expected = f"{width} expected" if width > 1 else "a word and its label expected"
             raise unreadable_error(
-                f"{path}:{number}", f"has {counted(len(fields), 'column')} ({of_file})", _HINT
+                f"{path}:{number}", f"has {counted(len(fields), 'column')} ({expected})", _HINT
             )
         size += len(line)
         if size > MAX_LINE_CHARACTERS:

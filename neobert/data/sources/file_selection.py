@@ -249,7 +249,7 @@ def _describe_kind(file: Path) -> str:
 
 
 def _without_duplicates(selection: FileSelection) -> list[TextFile]:
-    """Return the sorted files without duplicates, real files before links."""
+    """Return the files sorted by path, each real file once; skipped links to it are recorded."""
     real: dict[str, TextFile] = {}
     for file in sorted(selection.files, key=lambda file: (file.path.is_symlink(), file.path)):
         if real.setdefault(os.path.realpath(file.path), file) is not file:

@@ -137,7 +137,10 @@ def score_statistics(store: SegmentStore | DocumentStream | None) -> dict[str, f
 
 
 def _compare_weight_tokens(config: RunConfig, tokenizer: TokenizerBundle) -> dict[str, int]:
-    """Count the tokens of the initial weights' tokenizer, and those with another id or none here."""
+    """Count the tokens of the initial weights' tokenizer, and those with another id or none here.
+
+    Empty without a readable tokenizer.json.
+    """
     weights = initial_weights(config)
     file = None if weights is None else folder_of_weights(Path(weights)) / TOKENIZER
     if file is None or not file.is_file():
@@ -239,7 +242,7 @@ def _sample_ids(batch: Microbatch) -> list[int]:
 
 
 def _with_masks(batch: Microbatch) -> Microbatch:
-    """Return a microbatch as the model reads it to predict its masked tokens."""
+    """Return a microbatch with the masked ids as inputs and their labels; unchanged without masks."""
     if batch.masked_ids is None or batch.masked_labels is None:
         return batch
     return replace(batch, input_ids=batch.masked_ids, labels=batch.masked_labels)

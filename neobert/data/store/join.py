@@ -94,7 +94,7 @@ def refuse_faulty_parts(folder: Path, parts: PreparedParts) -> None:
 
 
 def _join_split(name: str, parts: Mapping[PartNumber, Manifest], folder: Path) -> dict[str, Any]:
-    """Return the entry of a split in the manifest; its blocks are in the order of the text."""
+    """Return the manifest entry of a split, blocks in text order. Raises DAT004 for a corpus without text."""
     placed = sorted(_blocks_with_offsets(name, list(parts.values())), key=lambda each: each[0]["index"])
     records = [record for record, *_ in placed]
     sizes: list[dict[str, int]] = []

@@ -131,7 +131,7 @@ class _FolderCopy:
                 raise _ContentMismatchError("does not match its checksum in the manifest")
 
     def _read_with_retries(self, action: Callable[[], Result], name: str) -> Result:
-        """Return the result of `action`, retried like streamed text. Raises DAT010 after the last."""
+        """Return the result of `action`, retried like streamed text. Raises DAT010 after the last retry."""
         dataset, attempt = self.dataset, 0
         while True:
             try:

@@ -52,8 +52,8 @@ def count_tokens_to_read(
     """Return the tokens that the run reads in `max_steps` or, if these are fewer, in `max_epochs`."""
     trainer = config.trainer
     microbatches = microbatches_before(trainer.max_steps, trainer) * num_processes(config)
-    of_rows = shape.max_examples * text.statistics.mean
-    tokens = microbatches * (shape.capacity * fill if shape.is_packed else of_rows)
+    tokens_in_rows = shape.max_examples * text.statistics.mean
+    tokens = microbatches * (shape.capacity * fill if shape.is_packed else tokens_in_rows)
     return tokens if trainer.max_epochs is None else min(tokens, trainer.max_epochs * text.num_tokens)
 
 

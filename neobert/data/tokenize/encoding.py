@@ -240,7 +240,7 @@ class SegmentEncoder:
             yield ids
 
     def _tokenize(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
-        """Tokenize texts; about `TOKENISED_CHARACTERS` characters at once."""
+        """Yield the token ids of texts, tokenized in batches of about `TOKENISED_CHARACTERS` characters."""
         pieces = (piece for text in texts for piece in self._pieces_with_end_marks(text))
         ids = array("I")
         for batch in batched(pieces, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, lambda piece: len(piece[0])):

@@ -48,6 +48,6 @@ def _piece_end(text: str, start: int, may_cut: MayCut) -> int:
 
 
 def _whitespace_before(text: str, start: int, stop: int) -> list[int]:
-    """Return the offsets of the last single white-space characters before `stop`, in decreasing order."""
+    """Return the offsets of the last single whitespace characters before `stop`, in decreasing order."""
     searched = _GAP.finditer(text, max(start + 1, stop - _SEARCHED_CHARACTERS), stop)
     return [gap.start() for gap in searched][: -_MAX_CANDIDATES - 1 : -1]

@@ -166,12 +166,12 @@ def open_tokenizer(
         tokenizer.chat_template = read_template(config.chat_template)
     if missing := [role for role in roles if not _has_role(tokenizer, role)]:
         names = ", ".join(role.removesuffix("_token") for role in missing)
-        of_decoders = "; for a decoder, set a task without masks" if "mask_token" in missing else ""
+        decoder_hint = "; for a decoder, set a task without masks" if "mask_token" in missing else ""
         raise ProjectError(
             "TOK002",
             f"has no {names} token, which the task needs",
             f"name the token in tokenizer_config.json ({', '.join(missing)}), or set "
-            f"tokenizer.allow_special_token_rewrite to true to add the missing tokens{of_decoders}",
+            f"tokenizer.allow_special_token_rewrite to true to add the missing tokens{decoder_hint}",
             location,
         )
     return tokenizer

@@ -88,7 +88,7 @@ def _count_letters(texts: Iterable[str], backend: Tokenizer) -> Counter[str]:
 
 
 def _alphabet(counts: Counter[str], config: TokenizerConfig, vocab_size: int) -> list[str]:
-    """Return the most frequent letters, sorted."""
+    """Return the most frequent letters, sorted; at most a quarter of `vocab_size`."""
     letters = sorted(counts, key=lambda letter: (-counts[letter], letter))
     size = MAX_ALPHABET
     if not is_bert_uncased(config):

@@ -63,7 +63,7 @@ class Blocks(NamedTuple):
         linear: linear layers.
         biased: those with a bias.
         norms: vectors of width D: scales and shifts of norms.
-        of_heads: values of the norms of queries and keys.
+        head_norm_values: number of weights of the norms of queries and keys.
         last_norm: vectors of width D of the norm after the last block.
         unused_positions: rows of the embedding of positions beyond the longest sequence; None: rotary.
         has_decoder_bias: the decoder has a bias.
@@ -77,7 +77,7 @@ class Blocks(NamedTuple):
     linear: Mapping[str, Linear]
     biased: Collection[str] = ()
     norms: int = 2
-    of_heads: int = 0
+    head_norm_values: int = 0
     last_norm: int = 1
     unused_positions: int | None = None
     has_decoder_bias: bool = False
@@ -154,7 +154,7 @@ def joined_gate_layers(sizes: Sizes) -> dict[str, Linear]:
 
 
 def stacked_attention(sizes: Sizes, name: str) -> dict[str, Linear]:
-    """Return the layer of queries, keys and values one after the other."""
+    """Return the layer `name` of stacked queries, keys and values, one matrix in Muon for grouped heads."""
     is_equal = sizes.heads == sizes.kv_heads
     rows = (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size
     return {name: Linear(sizes.hidden, rows, Layout(STACKED_QKV, sizes.heads) if is_equal else Layout(WHOLE))}
@@ -202,7 +202,8 @@ def shape_from_blocks(
         linear_layers={} if blocks.is_transposed else blocks.linear,
         parameters=ParameterCount(
             linear=layers * sum(each.inputs * each.outputs for each in blocks.linear.values()),
-            vectors=layers * (blocks.norms * hidden + blocks.of_heads + biases) + blocks.last_norm * hidden,
+            vectors=layers * (blocks.norms * hidden + blocks.head_norm_values + biases)
+            + blocks.last_norm * hidden,
             embeddings=(vocab_size + tables) * hidden,
             decoder=(0 if is_tied else vocab_size * hidden) + vocab_size * blocks.has_decoder_bias,
         ),

@@ -19,18 +19,18 @@ Step = Callable[[Tensor], Tensor]
 
 
 def model_architecture(model: Any) -> Architecture:
-    """Return the architecture of a model."""
+    """Return the description of a model's architecture, by its model_type."""
     return ARCHITECTURES[model.config.model_type]
 
 
 def first_position(model: Any) -> int:
-    """Return the position of a document's first token in the embedding of positions."""
+    """Return the position of a document's first token in the embedding of positions; 0 if unknown."""
     known = ARCHITECTURES.get(model.config.model_type)
     return 0 if known is None else known.first_position(Settings(model.config.to_dict(), "", ""))
 
 
 def model_blocks(model: Any) -> nn.ModuleList:
-    """Return the blocks of a model."""
+    """Return the transformer blocks of a model, in order."""
     blocks: nn.ModuleList = model.base_model.get_submodule(model_architecture(model).blocks)
     return blocks
 

@@ -27,7 +27,7 @@ SCALED_STD = 0.02
 
 
 def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
-    """Return the shape of the section, whose longest row has `longest_row` tokens."""
+    """Return the shape of the model that the section describes, for rows of up to `longest_row` tokens."""
     positions = positions_of_section(model, longest_row)
     return ModelShape(
         architecture="NeoBERT",

@@ -68,7 +68,7 @@ def refuse_other_model(config: RunConfig, weights: Path) -> None:
 
 
 def _refuse_other_types(values: Mapping[str, Any], file: Path) -> None:
-    """Raise `ProjectError` EXP005 for a setting that no section can have, such as null."""
+    """Raise `ProjectError` EXP005 for a setting of the wrong type, such as null."""
     for name, published in PUBLISHED.items():
         value = values[name]
         if not (is_number(value) if isinstance(published, float) else type(value) is type(published)):

@@ -51,7 +51,7 @@ def sliding_branch(spec: AttentionSpec) -> AttentionSpec:
 
 
 def read_shape(model: NsaModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
-    """Return the shape of the section, whose longest row has `longest_row` tokens."""
+    """Return the shape of the model that the section describes, for rows of up to `longest_row` tokens."""
     hidden, layers, linear = model.hidden_size, model.num_hidden_layers, linear_layers(model)
     return ModelShape(
         architecture="nsa",

@@ -74,16 +74,16 @@ def gate_statistics(gates: Tensor) -> Tensor:
     shares = gates / gates.sum(-1, keepdim=True).clamp(min=1e-30)
     largest = shares.amax(-1)
     entropy = -torch.special.xlogy(shares, shares).sum(-1)
-    of_token = torch.stack([entropy, largest, (largest > COLLAPSED).double()], -1)
+    token_statistics = torch.stack([entropy, largest, (largest > COLLAPSED).double()], -1)
     is_saturated = ((gates < CLOSED) | (gates > OPEN)).double()
-    return torch.cat([of_token, shares, is_saturated], -1).flatten(0, 1).mean(0)
+    return torch.cat([token_statistics, shares, is_saturated], -1).flatten(0, 1).mean(0)
 
 
 def selection_counts(last: LastCall, spec: SelectedBlocks) -> Tensor:
     """Return counts of one layer over tokens and heads of keys, fp64 [4 + B].
 
-    Blocks that the positions of the tokens predict, free choices, a checksum of the blocks, and the number of
-    tokens with 0, 1, ..., B blocks.
+    In order: blocks that the positions of the tokens predict, free choices, a checksum of the blocks, and the
+    number of tokens with 0, 1, ..., B blocks.
     """
     own = (last.positions // spec.size)[:, None]
     is_block = last.blocks >= 0

@@ -23,7 +23,7 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
         gated_layers(sizes),
         ATTENTION * settings.flag("attention_bias", False),
         norms=1,
-        of_heads=has_norms * (sizes.heads + sizes.kv_heads) * sizes.head_size,
+        head_norm_values=has_norms * (sizes.heads + sizes.kv_heads) * sizes.head_size,
         is_tied=True,
         stored=StoredVectors(hidden=-3, wide_queries=3 * has_norms, wide_keys=3 * has_norms),
     )

@@ -50,7 +50,7 @@ def describe_gemma3(settings: Settings, sizes: Sizes) -> Blocks:
     every = settings.size("sliding_window_pattern", settings.size("_sliding_window_pattern", 6))
     blocks = _with_windows(settings, sizes, (each for each in range(sizes.layers) if (each + 1) % every))
     stored = StoredVectors(wide_hidden=11, wide_queries=2, wide_keys=2)
-    return blocks._replace(of_heads=2 * sizes.head_size, stored=stored)
+    return blocks._replace(head_norm_values=2 * sizes.head_size, stored=stored)
 
 
 def _with_windows(settings: Settings, sizes: Sizes, local: Iterable[int], **attention: Any) -> Blocks:

@@ -20,7 +20,7 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
         causal_attention(sizes),
         gated_layers(sizes),
         ATTENTION * settings.flag("attention_bias", False),
-        of_heads=(sizes.heads + sizes.kv_heads) * sizes.head_size,
+        head_norm_values=(sizes.heads + sizes.kv_heads) * sizes.head_size,
         stored=StoredVectors(wide_queries=2, wide_keys=2),
     )
 

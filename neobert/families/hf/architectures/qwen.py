@@ -28,7 +28,7 @@ def describe_qwen3(settings: Settings, sizes: Sizes) -> Blocks:
         _attention_spec(settings, sizes),
         gated_layers(sizes),
         ATTENTION * settings.flag("attention_bias", False),
-        of_heads=2 * sizes.head_size,
+        head_norm_values=2 * sizes.head_size,
         stored=StoredVectors(queries=5, keys=1, wide_queries=1, wide_keys=1),
     )
 
