@@ -44,7 +44,7 @@ def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # 
 
 
 def classifier_answers(examiner: TaskProber, batch: Microbatch) -> Iterator[ProbeResult]:
-    """Yield whether planted labels are learned and belong to their texts."""
+    """Yield the result of training on planted classes or scores (see `train_on_planted`)."""
     values = planted_values(examiner.score(batch).logits, batch.labels)
     tokens = batch.input_ids.unique()[-len(values) :]
     values = values[: len(tokens)]

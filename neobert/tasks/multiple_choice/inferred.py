@@ -73,9 +73,8 @@ def _choice_columns(columns: Mapping[str, Column], text: Path) -> tuple[list[Col
     numbered = [each for name, each in columns.items() if NUMBERED.fullmatch(name)]
     if len(numbered) < 2:
         message = f"no column of choices found: {listed([*map(quoted, columns)], 8)}"
-        raise unclear_table_error(
-            text, message, f"rename the column of lists to {LISTS[0]}, or the others to choice_0, ..."
-        )
+        hint = f"rename a column of lists to {LISTS[0]}, or columns of one choice to choice_0, choice_1"
+        raise unclear_table_error(text, message, hint)
     names = [each.name for each in numbered]
     return numbered, {
         "multiple_choice.choice_columns": names,

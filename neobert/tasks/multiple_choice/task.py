@@ -51,7 +51,7 @@ def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # 
 
 
 def choice_answers(examiner: TaskProber, batch: Microbatch) -> Iterator[ProbeResult]:
-    """Yield whether planted choices are learned and belong to their rows."""
+    """Yield the result of training on planted choices (see `train_on_planted`)."""
     yield train_on_planted("planted choices", examiner, batch, plant_labels)
 
 

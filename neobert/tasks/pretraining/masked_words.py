@@ -43,7 +43,7 @@ class MaskedWords:
 
     Attributes:
         ids: int64 [K, L], with the words replaced by the mask token.
-        places: positions of the words in their rows.
+        positions: positions of the words in their rows.
         word_ids: int64 [W], ids that can be guessed: neither special tokens nor fillers of the vocabulary.
     """
 
@@ -55,7 +55,7 @@ class MaskedWords:
 
     @torch.no_grad()
     def guesses(self, backbone: Backbone, device: torch.device) -> list[list[Guess]]:
-        """Return the most probable tokens at each masked word; none if the logits are not finite."""
+        """Return the `NUM_GUESSES` most probable tokens at each masked word; none with NaN logits."""
         # A compiled block would be compiled again for this shape.
         with torch.compiler.set_stance("force_eager"):
             hidden = backbone.hidden({"input_ids": self.ids.to(device), "attention_mask": None})

@@ -48,10 +48,10 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     ]
     if start is not None:
         keys["question_answering.start_column"] = start.name
-        notes[-1] += f", which begins at character {quoted(start.name)} of the context"
+        notes[-1] += f", with its position in the context in column {quoted(start.name)}"
     if answer.num_empty:
         keys["question_answering.null_threshold"] = 0.0
-        notes.append(f"no answer: {counted(answer.num_empty, 'question')}, so the model may predict none")
+        notes.append(f"{counted(answer.num_empty, 'question')} without an answer: the model may predict none")
     lengths = tuple(map(sum, zip(question.lengths, context.lengths, strict=True)))
     return LabelledTable(
         keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_texts(context)

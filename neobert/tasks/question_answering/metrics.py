@@ -28,7 +28,7 @@ class AnswerMetrics:
         self._kept: list[NDArray[np.float64]] = [np.empty((0, COLUMNS))]
 
     def add(self, score: Predictions, batch: Microbatch) -> None:
-        """Add a microbatch."""
+        """Add the loss and the best spans of a microbatch."""
         self._loss_sum += score.loss_sum
         self._num_labels += batch.num_targets
         segments = batch.sample_ids.tolist()
@@ -39,7 +39,10 @@ class AnswerMetrics:
         self._kept.append(np.column_stack([segments, found.double().cpu().numpy()]))
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the metrics over all ranks; all are None without questions."""
+        """Return loss, exact match and F1 over all ranks; None without questions.
+
+        With a null_threshold, also F1 of questions with and without an answer.
+        """
         loss_sum = float(world.all_reduce_sum(self._loss_sum))
         (num_labels,) = world.sum_over_ranks([self._num_labels])
         gathered = world.gather(np.concatenate(self._kept).tobytes())

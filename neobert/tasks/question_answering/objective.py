@@ -26,7 +26,7 @@ class SpanObjective(LabelledObjective):
     """
 
     def score(self, labels: Tensor, inputs: dict[str, Any]) -> Predictions:
-        """Return the loss, and the logits by window [N, L, 2]."""
+        """Return the loss, the logits by window [N, L, 2], and the labels."""
         logits = group_by_window(self.logits(inputs), inputs)
         first, last = answer_positions(labels)
         loss = _cross_entropy(logits[..., 0], first) + _cross_entropy(logits[..., 1], last)

@@ -44,14 +44,14 @@ def with_every_answer(batch: Microbatch, *, is_training: bool) -> Microbatch:  #
 
 
 def span_answers(examiner: TaskProber, batch: Microbatch) -> Iterator[ProbeResult]:
-    """Yield whether planted answers are learned and belong to their windows."""
+    """Yield the result of training on planted answers (see `train_on_planted`)."""
     yield train_on_planted("planted answers", examiner, batch, plant_answers)
 
 
 def plant_answers(batch: Microbatch, shift: int, draw: torch.Generator) -> Microbatch:
     """Write the token with the largest id at one position of each window, and label it as the answer.
 
-    With `shift`, each window gets the previous window's label, counted in its own tokens.
+    With `shift`, the label is another token, half a window further on.
     """
     layout = Layout.from_microbatch(batch)
     lengths = torch.stack([each.new_tensor(len(each)) for each in layout.documents()])

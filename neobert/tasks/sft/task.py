@@ -36,7 +36,7 @@ def build(run: TaskInputs) -> Task:
 def saved_generation_config(
     config: RunConfig, backbone: Backbone, prepared: PreparedData
 ) -> GenerationConfig:
-    """Return the generation config to save: the initial weights' config, with stops at turn ends."""
+    """Return the initial weights' generation config, with the tokens that end supervised turns as stops."""
     generation, weights = backbone.model.generation_config, initial_weights(config)
     if weights is not None:
         with suppress(OSError):  # weights without a generation_config.json

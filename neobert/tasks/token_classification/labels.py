@@ -77,7 +77,7 @@ def check_row(row: Row, location: str) -> None:
         raise ProjectError(
             CODE,
             f"the row has {counted(num_words, 'word')} and {counted(num_labels, 'label')}",
-            "give each word one label",
+            "write one label for each word",
             location,
         )
 
@@ -93,6 +93,6 @@ def _as_list(value: object, content: str, setting: str, location: str) -> list[A
     raise ProjectError(
         CODE,
         f"the {content} of a row have type {type(value).__name__}, expected a list",
-        f"set {setting} to a column of lists; a file with one word per line is read as NAME.conll",
+        f"set {setting} to a column of lists, or name a file with one word per line NAME.conll",
         location,
     )

@@ -39,7 +39,7 @@ def build(run: TaskInputs) -> Task:
 
 
 def labelled_share(prepared: PreparedData) -> float:
-    """Return the share of the training tokens that begin a word."""
+    """Return the share of the training tokens that have a label: first tokens of words."""
     assert isinstance(prepared.train, SegmentStore)
     labelled = sum(int((labels != IGNORED).sum()) for labels in prepared.train.column(TAGS))
     return labelled / prepared.train.num_tokens
@@ -52,7 +52,7 @@ def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # 
 
 
 def tagger_answers(examiner: TaskProber, batch: Microbatch, *, num_labels: int) -> Iterator[ProbeResult]:
-    """Yield whether planted labels are learned and belong to their tokens."""
+    """Yield the result of training on planted labels of tokens (see `train_on_planted`)."""
     tokens = batch.input_ids.unique()[-min(num_labels, MAX_LABELS) :]
     yield train_on_planted("planted labels", examiner, batch, partial(plant_labels, tokens=tokens))
 
