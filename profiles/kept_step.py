@@ -54,7 +54,7 @@ def divisors(number: int) -> list[int]:
 def with_kept_step(layers: Sequence[Document], overrides: Sequence[Override]) -> tuple[Override, ...]:
     """Return the overrides; with `keep_step`, add the gradient accumulation for the ranks that they set.
 
-    The step is that of the files and of the other overrides. Invalid counts are left to the schema.
+    The step is set by the files and the other overrides. Invalid counts are left to the schema.
     Raises ProjectError if the ranks do not divide the step, or if a batch-size warm-up counts by rank.
     """
     ranks = [each for each in overrides if each.path in RANKS]

@@ -157,7 +157,7 @@ def resolve_run(
     """Resolve a run: its profile, the run files from left to right, then the overrides.
 
     A profile file in place of a run file resolves to the profile itself. `begun`: record of the run that this
-    one continues, whose values replace those of shipped profiles and defaults.
+    one continues, whose values replace shipped profiles and defaults.
     Raises ConfigError with all problems at once, and ProjectError if profiles contradict each other.
     """
     documents = [without_null_profile(load_document(file)) for file in files]
@@ -251,7 +251,7 @@ def _build_resolved_run(
 
 
 def _load_profile_file(path: Path) -> Loaded:
-    """Load a profile file; return the profile and the documents below those of a run."""
+    """Load a profile file; return the profile and its documents, which a run's documents overlay."""
     return shipped_profile(display_path(path)) if is_shipped(str(path)) else _build_profile(load_layers(path))
 
 

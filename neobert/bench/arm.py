@@ -142,7 +142,6 @@ class Arm:
         return time.perf_counter() - started_s
 
     def _new_hooks(self) -> list[Hook]:
-        """Build the hooks that run between steps, with new metrics counters."""
         every = self.trainer.config.trainer.logging_steps
         watch = CompilationWatch(self.trainer.progress.step)
         return [

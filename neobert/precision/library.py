@@ -25,7 +25,7 @@ class LowPrecisionRecipe(NamedTuple):
             because the library multiplies.
         reads: keys of the section that this recipe reads and others do not.
         min_cuda: CUDA version from which torch's build has its products.
-        rate: peak FLOP/s of its products over that of bf16, by the data sheets of these GPUs.
+        rate: peak FLOP/s of its products relative to bf16, by the data sheets of these GPUs.
         was_run: whether this project has run it on a GPU.
     """
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 class LinearReplacement(nn.Linear):
     """A linear layer [..., K] -> [..., N] with parameters in fp32 and a product in the type of autocast.
 
-    Its state is that of `nn.Linear`: a checkpoint does not depend on the library.
+    Its state dict equals `nn.Linear`'s: a checkpoint does not depend on the library.
     """
 
     @classmethod

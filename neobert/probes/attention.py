@@ -67,7 +67,7 @@ def attention_answers(probed: ProbedModel, batch: Microbatch) -> Iterator[ProbeR
     noise = _largest_change(probed.hidden(batch), before).max()
 
     def change_beyond_noise(is_other: Tensor) -> Tensor:
-        """Return the change of each token's hidden state beyond that of an equal pass."""
+        """Return the change of each token's hidden state, less the largest change between equal passes."""
         after = probed.hidden(with_other_tokens(batch, is_other))
         return (_largest_change(after, before) - noise).clamp(min=0)
 
@@ -123,8 +123,8 @@ def _direction_answers(
 def equality_answer(probed: ProbedModel, batch: Microbatch, layout: Layout, hidden: Tensor) -> ProbeResult:
     """Compare documents in the microbatch with plain attention over each document alone.
 
-    The value is the largest root mean square error of a token, relative to that of the formula in the run's
-    precision.
+    The value is the largest root mean square error of a token, relative to the error of the formula in the
+    run's precision.
     """
     error, unit = 0.0, 0.0
     ids = batch.input_ids.flatten().to(hidden.device)

@@ -21,8 +21,8 @@ class Request:
 
     Attributes:
         model: model folder; None: the path in the index.
-        prompt, prompt_text: name of the prompt before each query, or the prompt itself; None: that of the
-            model for queries.
+        prompt, prompt_text: name of the prompt before each query, or the prompt itself; both None: the
+            model's prompt for queries.
         top: number of texts per query.
     """
 

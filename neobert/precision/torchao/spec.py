@@ -1,6 +1,6 @@
 """Recipes of torchao. Imports no torch.
 
-Requirements of the hardware are those of torchao 0.18 and of `torch._scaled_mm`.
+The hardware requirements are from torchao 0.18 and `torch._scaled_mm`.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def linear_class() -> type[Any]:
     from transformer_engine import pytorch as engine
 
     class Linear(engine.Linear):  # type: ignore[misc, unused-ignore]
-        """A linear layer that computes in its recipe; its state is that of `nn.Linear`.
+        """A linear layer that computes in its recipe; its state dict equals `nn.Linear`'s.
 
         These recipes have no state, for which Transformer Engine writes an empty tensor into checkpoints.
         """

@@ -1,6 +1,6 @@
 """Recipes of Transformer Engine. Imports no torch.
 
-Requirements of the hardware are those of Transformer Engine 2.20, which has none for nvfp4 in its own check.
+The hardware requirements are from Transformer Engine 2.20, whose own check has none for nvfp4.
 """
 
 from __future__ import annotations

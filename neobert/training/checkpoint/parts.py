@@ -1,6 +1,6 @@
 """Saving of a sharded run's weights: each rank writes its rows, and rank 0 joins them.
 
-The files are those of a run with whole weights, byte for byte. They are not joined by torch's distributed
+The files are byte for byte as in a run with whole weights. They are not joined by torch's distributed
 checkpointing: its headers lack the metadata that releases of transformers before 5 require, and are not
 padded, so tensors do not begin at multiples of their size.
 """

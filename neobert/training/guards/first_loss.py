@@ -68,7 +68,7 @@ def first_loss_check(config: RunConfig) -> FirstLossCheck | None:
     if parent is None or weights is None or Path(weights).resolve() != parent.resolve():
         return None
     if not _has_same_evaluation(config, checkpoint_config(parent)):
-        log.info("the first evaluation is not compared with that of %s: it has other targets", parent)
+        log.info("the first evaluation is not compared with %s, whose evaluation has other targets", parent)
         return None
     whole = parent.resolve()
     step = int(whole.name) if STEP_NAME.fullmatch(whole.name) else -1  # a copy has no metrics next to it

@@ -20,7 +20,7 @@ WAY = "train longer (trainer.max_steps), raise optimizer.lr, or check the labels
 def warn_of_nothing_learned(trainer: Trainer, report: StepReport) -> None:
     """Warn if the last evaluation has a metric of `PROBLEMS` that is 0, or a correlation that guesses reach.
 
-    Accuracy does not show that one class is predicted throughout: that of a frequent class is high.
+    Accuracy does not show that one class is predicted throughout: it is high for a frequent class.
     """
     if report.step < trainer.max_steps:
         return

@@ -46,7 +46,7 @@ def source_evaluation(
 ) -> Evaluation | None:
     """Prepare the source text; return a function that yields its evaluation microbatches on this rank.
 
-    The text is that of `trainer.eval_source_path`, else the one of the run that this run continues; call
+    The text is at `trainer.eval_source_path`, or else the text of the run that this run continues; call
     `has_source_text` first. None if that run has no evaluation split. Raises `ProjectError` if the text is
     missing or has changed, or if its tokenizer differs from this run's.
     """

@@ -202,7 +202,6 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
 
 
 def _warn_about_missing_metric(trainer: Trainer, metrics: Mapping[str, float | None]) -> None:
-    """Warn if the metric that selects the best checkpoint has no value in this evaluation."""
     metric = trainer.config.trainer.metric_for_best_model
     if metric is not None and metric in metrics and metrics[metric] is None:
         message = f"{metric} has no value on the evaluation data: it cannot select a best checkpoint"

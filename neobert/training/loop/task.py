@@ -168,8 +168,8 @@ class Task:
         metrics: returns an empty accumulator for one evaluation.
         inputs: converts a microbatch to keyword arguments of the objective, on a device.
         worst_case: gives a microbatch the largest number of targets, to measure peak memory.
-        probe: the task's own known-answer tests, on a microbatch of `worst_case`, next to those of every task
-            (`neobert.rehearsal.answers`). It may train.
+        probe: the task's own known-answer tests, on a microbatch of `worst_case`, in addition to
+            `neobert.rehearsal.answers`. It may train.
         describe: returns strings and arrays that identify a microbatch's samples.
         flops: returns the FLOPs of a microbatch, forward and backward, without padding.
         epoch: returns the passes over the data so far.
