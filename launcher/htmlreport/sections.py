@@ -77,7 +77,6 @@ def _masked_text(sample: MaskedText) -> str:
 
 
 def _guesses_html(guesses: Sequence[Guess], word: str) -> str:
-    """Return the guesses with their probabilities, and the correct one in the color of a passed check."""
     shown = (
         f'<span class="guess{" pass" if guess.text == word else ""}">{html_text(guess.text)} '
         f"{html_muted(f'{guess.probability:.0%}')}</span>"

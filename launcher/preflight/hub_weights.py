@@ -170,7 +170,6 @@ def _cached_snapshot(name: str, revision: str | None, commit: str) -> Snapshot:
 
 
 def _is_complete(folder: Path) -> bool:
-    """Return whether a snapshot has settings, a tokenizer and all files of weights."""
     has_tokenizer = any((folder / name).is_file() for name in TOKENIZER_FILES)
     try:
         is_complete = all(file.is_file() for file in weight_files(folder))

@@ -124,7 +124,6 @@ def _reasons_without_result(checks: list[CheckResult], *, verbose: bool) -> Iter
 
 
 def _hint_without_gpu(examination: Examination, unjudged: list[CheckResult]) -> Iterator[str]:
-    """Yield the hint for a development run on a machine without a GPU."""
     profile = examination.run.profile
     is_development = profile is not None and profile.kind == "development"
     if is_development and any(NO_GPU in check.message for check in unjudged):

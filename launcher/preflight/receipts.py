@@ -91,7 +91,6 @@ def code_version(facts: Facts) -> str:
 
 
 def _is_applied(waiver: Waiver, waived: set[str], report: Mapping[str, Any]) -> bool:
-    """Return whether a waiver accepted a finding or an unknown check of this report."""
     accepted = {check["id"] for check in report["checks"] if check["message"].startswith("waived: ")}
     return waiver.code in waived | accepted
 

@@ -122,7 +122,6 @@ class ConcurrentProbes:
             raise
 
     def _start_ready(self) -> bool:
-        """Start the probes that are ready; return whether any probe is running."""
         unfinished = {probe.group for probe in self._pending} | self._waits.keys()
         ready = [probe for probe in self._pending if unfinished.isdisjoint(probe.after)]
         self._pending = [probe for probe in self._pending if probe not in ready]

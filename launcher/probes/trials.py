@@ -53,7 +53,6 @@ def probe_imports(subject: Subject) -> ImportFacts:
 
 
 def _device_and_count(subject: Subject) -> tuple[str, int]:
-    """Return the kind of device that the run would use here, and the number of devices."""
     try:
         gpus = len(probe_gpus())
     except UnsupportedError:

@@ -144,7 +144,6 @@ def _ends_with_newline(path: Path) -> bool:
 
 
 def _append_heading(path: Path, why: str) -> int:
-    """Append a heading with time and reason; return the size of the file after it."""
     return _append(path, f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {why}\n")
 
 

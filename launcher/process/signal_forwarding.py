@@ -115,7 +115,6 @@ def effect_text(signals: Sequence[int]) -> str:
 
 
 def _is_worker(candidate: psutil.Process) -> bool:
-    """Return whether a process is a training process; False if the process has just ended."""
     try:
         return trainer_process.TRAINER_MODULE in candidate.cmdline()
     except psutil.Error:

@@ -85,7 +85,6 @@ class WaitingChild:
             time.sleep(POLL_S)
 
     def _is_ready(self) -> bool:
-        """Return whether the process can run its module, after waiting for the end of a warm-up."""
         self.wait_for_warm_up()
         return not self.is_started and self.process.poll() is None
 

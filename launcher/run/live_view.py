@@ -80,7 +80,6 @@ class PlainView:
             self.write(metrics_text(row, beat, self.watch.max_steps))
 
     def _show_progress(self, doing: str | None) -> None:
-        """Print the progress of a long start, at most once every `LOG_INTERVAL_S` seconds."""
         now_s = time.monotonic()
         if doing and now_s - self._shown_s >= LOG_INTERVAL_S:
             self._shown_s = now_s
@@ -170,7 +169,6 @@ class ProgressView:
         self._update_bar(self._beat)
 
     def _evaluation_text(self, value: float) -> str:
-        """Format the metric that selects checkpoints, with a short label."""
         label = EVAL_LABELS.get(self._metric, metric_label(self._metric))
         return f"{label} {short_value_text(self._metric, value)}"
 

@@ -218,7 +218,6 @@ def summarize_failed_run(
 
 
 def _write_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
-    """Write outcome.json; a full disk here is logged, not fatal."""
     with tolerate_full_disk("the outcome to outcome.json"):
         write_json(launch.folder / OUTCOME, outcome)
 

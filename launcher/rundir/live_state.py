@@ -79,7 +79,6 @@ def _step_text(row: Record, beat: Record, max_steps: int | None) -> str:
 
 
 def _evaluation_values(row: Record) -> list[str]:
-    """Return every metric of an evaluation, with its name."""
     return [metric_text(name, value) for name, value in row.items() if name.startswith(EVAL)]
 
 
