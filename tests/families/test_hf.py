@@ -165,7 +165,7 @@ def test_a_run_starts_from_the_weights_of_a_folder(section, tmp_path):
     assert caught.value.code == "EXP005"
     cut = (folder / "other.safetensors").read_bytes()[:-9]
     (folder / "model.safetensors").write_bytes(cut)
-    with pytest.raises(ProjectError, match=rf"model.safetensors: .* the file has {len(cut):,} of"):
+    with pytest.raises(ProjectError, match=rf"model.safetensors: .* it has {len(cut):,} of"):
         started.load(folder)
 
 
