@@ -50,7 +50,7 @@ IGNORED = -100
 
 
 def text_and_tokenizer() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the text to read and its tokenizer."""
+    """Return the config sections `dataset` and `tokenizer`."""
     folder = os.environ.get("NEOBERT_TEST_DATA")
     if folder is None:
         return {"name": "builtin:python-docs"}, {"vocab_size": VOCABULARY}

@@ -166,8 +166,8 @@ def time_to_loss(published: dict[str, Any], ours_s: float, theirs_s: float, opti
     }
 
 
-def warmed(children: dict[str, ArmProcess]) -> dict[str, Any]:
-    """Compile all at the same time, and profile a step of each."""
+def warm_up(children: dict[str, ArmProcess]) -> dict[str, Any]:
+    """Compile all children at the same time, and profile a step of each; return both by name."""
     for child in children.values():
         child.send(8)
     notes: dict[str, Any] = {}
@@ -222,7 +222,7 @@ def main() -> None:
                     path = write_config(work, size, published, name.removeprefix("ours, "))
                     child = ArmProcess("own_arm", [str(path)], log)
             children[name] = stack.enter_context(closing(child))
-        notes = warmed(children)
+        notes = warm_up(children)
         for name, note in notes.items():
             if "error" in note:
                 note["log"] = logs[name].read_text(errors="replace")[-1500:]

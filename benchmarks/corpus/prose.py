@@ -31,7 +31,6 @@ DICT_HEADWORD = re.compile(r"^\S.*", re.MULTILINE)
 
 
 def paragraphs(name: str, content: bytes) -> Iterator[str]:
-    """Yield a file's prose paragraphs."""
     if name.endswith((".gz", ".dz")):
         name, content = name[:-3], gzip.decompress(content)
     text = content.decode("utf-8", "replace")

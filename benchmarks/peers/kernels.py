@@ -62,7 +62,6 @@ def profile_kernels() -> Iterator[list[ProfiledKernel]]:
 
 
 def record_kernels(step: Callable[[], Any]) -> list[ProfiledKernel]:
-    """Profile one step; return its kernels."""
     with profile_kernels() as found:
         step()
     return found

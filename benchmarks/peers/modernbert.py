@@ -52,7 +52,7 @@ class PeerStep:
         backend: str,
         attention: str,
     ) -> None:
-        """attention: the candidate that the model was built with."""
+        """Build the step; `attention` is the candidate that the model was built with."""
         self.model = model.to(dtype)
         self.device, self.is_mixed = next(model.parameters()).device.type, dtype == torch.float32
         is_dynamic = len({batch.inputs["input_ids"].shape for batch in batches}) > 1

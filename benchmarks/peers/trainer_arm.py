@@ -94,7 +94,6 @@ class PackedRows(TokenDocuments):
 
     @property
     def max_documents(self) -> int:
-        """Return the largest number of documents in a row."""
         return max(len(packed_row(self.store, index, self.num_tokens)[1]) for index in range(len(self)))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -198,7 +197,6 @@ def training_arguments(
 
 
 def build_trainer(config: RunConfig, folder: Path, form: TrainerArmSettings, output: str) -> CountingTrainer:
-    """Build the Trainer for one arm, ready to train."""
     prepared = prepare(config)
     tokenizer, share = prepared.tokenizer.tokenizer, config.datacollator.mlm_probability
     num_tokens = config.trainer.per_device_train_batch_size * config.dataset.max_seq_length

@@ -46,7 +46,7 @@ def write_lazily(weights: LazyWeights, folder: Path) -> None:
     written: list[list[str]] = []
     total_size = 0
     for number, names in enumerate(file_groups(weights.sizes)):
-        total_size += _write_group({name: weights[name] for name in names}, _partial_path(folder, number))
+        total_size += _write_file({name: weights[name] for name in names}, _partial_path(folder, number))
         written.append(names)
     if len(written) == 1:
         _partial_path(folder, 0).rename(folder / WEIGHTS)
@@ -77,8 +77,7 @@ def file_groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:
         yield group
 
 
-def _write_group(group: Mapping[str, Tensor], path: Path) -> int:
-    """Write weights to a file; return their bytes."""
+def _write_file(group: Mapping[str, Tensor], path: Path) -> int:
     save_file({name: each.contiguous() for name, each in group.items()}, path, METADATA)
     return sum(each.nbytes for each in group.values())
 

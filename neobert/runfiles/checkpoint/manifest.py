@@ -206,7 +206,7 @@ def _describe_file(path: Path) -> dict[str, Any]:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's content."""
+    """Return the SHA-256 of a file's content as hexadecimal text."""
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
         size = max(4096, os.fstat(file.fileno()).st_size)  # files of /proc have content and the size 0
