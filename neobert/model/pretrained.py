@@ -39,8 +39,8 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
         missing = sorted(key for key in info["missing_keys"] if not key.startswith(cls.fresh_parts))
         if missing:
             raise ValueError(
-                f"the checkpoint lacks weights of {cls.__name__} ({len(missing)}, such as {missing[0]}): "
-                "the checkpoint has another layout or another model size"
+                f"the checkpoint lacks weights of {cls.__name__} ({len(missing)}, such as {missing[0]}), "
+                "so it has another layout or another model size"
             )
         model.check_tying(info, kwargs.get("tie_word_embeddings"))
         return (model, info) if output_loading_info else model

@@ -176,7 +176,7 @@ def refused(folder: Path, code: str, says: str) -> ProjectError:
 
 def test_what_is_not_joined_is_refused(configure_task, tmp_path):
     config, parts = configure_task("text"), tmp_path / "all parts"
-    refused(parts, "DAT038", "no part")
+    refused(parts, "DAT038", "no prepared part")
     for number in (1, 3):
         prepare_part(config, parts, PartNumber(number, PARTS))
     error = refused(parts, "DAT038", "1 part is missing: part-2-of-3")
@@ -219,7 +219,7 @@ def test_more_files_than_a_process_may_open(configure_task, tmp_path, monkeypatc
     assert prepare(config).train.num_tokens
     assert limits == [(512 + 12, 1000)] * 2
     monkeypatch.setattr(opened_text.resource, "getrlimit", lambda _: (10, 500))
-    with pytest.raises(ProjectError, match="12 files, and this process may open 500") as caught:
+    with pytest.raises(ProjectError, match="12 files, but this process may open only 500") as caught:
         prepare(config)
     assert caught.value.code == "DAT009"
 

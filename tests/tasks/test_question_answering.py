@@ -153,7 +153,7 @@ def test_the_file_of_squad_has_the_rows_of_its_lines(tmp_path, file, indent):
     with pytest.raises(ProjectError, match="is not a SQuAD file: error after question 0"):
         rows_of(tmp_path / "train.json", {})
     (tmp_path / "train.json").write_text('{"data": [{"text": "a"}, {"text": "b"}]}')
-    with pytest.raises(ProjectError, match="is one JSON object with rows in its list data") as caught:
+    with pytest.raises(ProjectError, match="is one JSON object, with the rows in its list `data`") as caught:
         rows_of(tmp_path / "train.json", {})
     assert "jq -c '.data[]'" in caught.value.hint
 

@@ -70,6 +70,6 @@ def _columns_by_name(
     words = [fields[0] for fields in lines]
     if len(words) > 2 < len(lines[0]) and words == [str(number) for number in range(1, len(words) + 1)]:
         raise unreadable_error(
-            location, "has the numbers of words in its first column (CoNLL-U, GermEval)", _NUMBERED
+            location, "has word numbers in its first column, as CoNLL-U and GermEval do", _NUMBERED
         )
     return {WORDS: words, LABELS: [fields[-1] for fields in lines]}

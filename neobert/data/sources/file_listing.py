@@ -119,7 +119,7 @@ def unreadable_kind(file: Path) -> str:
 
 def _raise_error(error: OSError) -> None:
     raise unreadable_error(
-        Path(error.filename), f"cannot be listed: {error.strerror}", "fix the permissions of the folder"
+        Path(error.filename), f"cannot be listed: {error.strerror}", "check the folder and its permissions"
     ) from error
 
 

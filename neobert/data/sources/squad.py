@@ -52,6 +52,6 @@ def squad_rows(texts: Iterable[str], path: Path) -> Iterator[tuple[str, Mapping[
     except (KeyError, TypeError, AttributeError) as error:
         if number == 0 and error.args == (_PARAGRAPHS,):
             raise unreadable_error(
-                path, "is one JSON object with rows in its list data", _FROM_LIST
+                path, "is one JSON object, with the rows in its list `data`", _FROM_LIST
             ) from error
         raise unreadable_error(path, f"is not a SQuAD file: error after question {number}", _SHAPE) from error

@@ -51,7 +51,7 @@ def join(folder: Path) -> dict[str, Any]:
     found = read_prepared_parts(folder)
     if found is None:
         hint = f"prepare the parts first: `neobert-launch data prepare RUN --part K/N --output {folder}`"
-        raise ProjectError(UNFINISHED, "has no part of a text", hint, str(folder))
+        raise ProjectError(UNFINISHED, "contains no prepared part", hint, str(folder))
     refuse_faulty_parts(folder, found)
     parts = dict(sorted(found.manifests.items()))
     for part, manifest in parts.items():

@@ -61,7 +61,7 @@ def _allow_open_files(number: int) -> None:
         if hard != resource.RLIM_INFINITY and hard < needed:
             raise ProjectError(
                 "DAT009",
-                f"the text has {number:,} files, and this process may open {hard:,} (ulimit -Hn)",
+                f"the text has {number:,} files, but this process may open only {hard:,} (ulimit -Hn)",
                 f"raise the limit to {needed:,}, or prepare the text in fewer parts",
                 "dataset.cache_dir",
             )

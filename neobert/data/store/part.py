@@ -76,7 +76,7 @@ def _check_can_be_split(config: RunConfig) -> None:
     if config.dataset.streaming:
         raise ProjectError(
             "DAT001",
-            "a stream is not prepared in parts",
+            "a stream cannot be prepared in parts",
             "set dataset.streaming to false",
             "dataset.streaming",
         )

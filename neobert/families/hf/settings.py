@@ -95,14 +95,12 @@ class Settings(NamedTuple):
         self, architecture: str, reason: str, supported: Sequence[str]
     ) -> ProjectError:
         """Build the error for an architecture outside `supported`; `reason` may be empty."""
-        named = (
-            f"{printable(architecture[:60])} is not supported" if architecture else "model_type is missing"
-        )
+        problem = "model_type is missing"
+        if architecture:
+            problem = f"architecture {printable(architecture[:60])} is not supported"
         why = reason or f"model.type hf trains models of type {', '.join(supported)}"
         wanted = "another type" if reason else "a supported type"
-        return ProjectError(
-            CODE, f"architecture {named}: {why}", f"set {self.key} to a model of {wanted}", self.key
-        )
+        return ProjectError(CODE, f"{problem}: {why}", f"set {self.key} to a model of {wanted}", self.key)
 
     def _value_or_default(self, name: str, default: Any) -> Any:
         value = self.values.get(name)

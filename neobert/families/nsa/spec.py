@@ -117,7 +117,7 @@ def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
         yield UnsupportedKey("task", problem, f"set task to {fitting.name}")
     if not config.datacollator.pack_sequences:
         key = "datacollator.pack_sequences"
-        yield UnsupportedKey(key, "native sparse attention is for packed rows", f"set {key} to true")
+        yield UnsupportedKey(key, "native sparse attention needs packed rows", f"set {key} to true")
     for key, is_set in (
         ("trainer.torch_compile", trainer.torch_compile),
         ("trainer.cuda_graphs", trainer.cuda_graphs),
