@@ -112,7 +112,7 @@ def test_a_rule_that_fails_is_told_and_stops_nothing(command, requested):
     ("words", "reported"),
     [
         (["--profile", "2xa100-prod"], "2 x 1 processes"),
-        (["--profile", "cpu-demo", "--steps", "40"], "minus --trim 50 is too few"),
+        (["--profile", "cpu-demo", "--steps", "40"], "minus --trim 50 is less than --rounds"),
         (["--profile", "cpu-demo", "--b-set", "model.nonsense=1"], "model.nonsense"),
         (["--profile", "cpu-demo", "--baseline", "missing.json"], "not a report of"),
         ([], "no profile or run file is given"),

@@ -52,7 +52,7 @@ def test_lint_names_what_a_folder_holds_and_the_run_does_not_read(lint, tmp_path
     assert code == 0
     assert set(findings) == {"DAT025", "DAT031"}
     message, hint = findings["DAT031"].split(" | ")
-    assert message.endswith("1 x .csv (c.csv: none of the columns is named text, sentence, content)")
+    assert message.endswith("1 x .csv, such as c.csv (none of the columns is named text, sentence, content)")
     table = {"path": str(tmp_path / "mess" / "c.csv"), "text_column": "body"}
     assert "dataset.mixture, with a text_column" in hint
     assert lint(None, mixture=[{"path": str(tmp_path / "mess")}, table])[0] == 0
