@@ -124,7 +124,7 @@ def test_ids_beyond_the_vocabulary_and_training_of_a_tokenizer_are_refused(confi
         prepare(configure(dataset__path=str(shard), dataset__eval_samples=None))
     assert (caught.value.code, "tokenizer.path" in caught.value.hint) == ("DAT002", True)
     untrained = configure(dataset__path=str(shard), tokenizer__path=None, tokenizer__vocab_size=300)
-    with pytest.raises(ProjectError, match="no tokenizer is trained"):
+    with pytest.raises(ProjectError, match="a tokenizer is trained on text"):
         prepare(untrained)
 
 

@@ -143,7 +143,7 @@ def test_train_downloads_what_lint_reports(hub, command, launch, monkeypatch):
         ),
         ("owner/gguf", "the repository has no model.safetensors", "with safetensors weights"),
         ("owner/files", "the repository has no config.json", "of a transformers model"),
-        ("owner/absent", "no such repository on the Hub", "correct the name"),
+        ("owner/absent", "neither a local folder nor a public repository on the Hub", "correct the name"),
         (f"{NAME}@v9", "the Hub has no revision v9", "NAME@REVISION"),
         (f"{NAME}@../../notes", "../../notes is not a revision", "NAME@REVISION"),
         (

@@ -67,7 +67,7 @@ def test_files_that_are_not_read_are_in_the_order_of_their_number(command, lint,
     for name in ("a.doc", *(f"{n}.docx" for n in range(3)), *(f"{n}.pdf" for n in range(12))):
         (folder / name).touch()
     lint(str(folder))
-    expected = ["12 x .pdf", "3 x .docx", "1 x .doc"]
+    expected = ["12 x .pdf, such as 0.pdf", "3 x .docx, such as 0.docx", "1 x .doc, such as a.doc"]
     for words in (("lint", "run.yaml"), ("preflight", "--config", "run.yaml", "--level", "static,host")):
         findings = command(*words, "--output-format", "json").json["findings"]
         messages = [each["message"] for each in findings if each["code"] == "DAT031"]

@@ -37,7 +37,7 @@ def test_the_script_fits_into_the_run(max_steps):
 
 
 def test_a_run_of_a_few_steps_is_not_rehearsed():
-    with pytest.raises(ProjectError, match="too short"):
+    with pytest.raises(ProjectError, match="too few for a rehearsal"):
         script_for(6)
 
 

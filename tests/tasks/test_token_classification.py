@@ -148,7 +148,13 @@ def row(tokens, tags):
         ("a.conll", "\n# sent_id = 1\nEU B-LOC\n", "DAT001", ":2", "is a comment"),
         ("a.conll", "EU B-LOC\n\n# sent_id = 2\nago O\n", "DAT001", ":3", "is a comment"),
         ("a.conll", "EU\tB-LOC\n# a text\n", "DAT001", ":2", "is a comment"),
-        ("a.conll", "1 EU B-LOC O\n2 is O O\n3 ago O O\n", "DAT001", ":1", "has the numbers of words"),
+        (
+            "a.conll",
+            "1 EU B-LOC O\n2 is O O\n3 ago O O\n",
+            "DAT001",
+            ":1",
+            "has word numbers in its first column",
+        ),
         ("a.conll", "# O\nEU B-LOC\nago\n", "DAT001", ":3", "has 1 column (2 expected)"),
         (
             "a.conll",
