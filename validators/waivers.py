@@ -13,7 +13,7 @@ from validators.rule import RETIRED, RULES, current_code
 
 OVERRIDES = "CFG008"
 SHORTEST_REASON = 10
-"""Visible characters; the schema counts whitespace among its ten."""
+"""Characters without unprintable ones and repeated whitespace, which the schema's minimum length counts."""
 
 
 def mark_waived(findings: Iterable[Finding], waivers: Sequence[Waiver], today: date) -> list[Finding]:

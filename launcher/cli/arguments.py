@@ -22,7 +22,7 @@ from launcher.io.files import RUN_FILE_SUFFIXES
 
 TEXT = "--text"
 EXTRA = "unexpected extra argument"
-EMPTY_PATH = "the path is empty; a variable of the shell may be unset"
+EMPTY_PATH = "the path is empty; a shell variable may be unset"
 KEYS_WITHOUT_SECTION = ("seed", "task", "trackers")
 DOTTED_OPTION = re.compile(
     rf"--([A-Za-z_][\w-]*(?:\.[\w-]+)+|{'|'.join(KEYS_WITHOUT_SECTION)})(=.*)?", re.DOTALL

@@ -221,8 +221,8 @@ def _data_mine(
 ) -> None:
     """Add hard negatives to pairs of a query and a document.
 
-    A negative is a document that is similar to the query and paired with it in no row. Documents nearly as
-    similar as the query's own document are skipped, because they probably answer the query too.
+    A negative is a document that is similar to the query but not paired with it in any row. Documents about
+    as similar as the query's own document, or more, are skipped, because they probably answer the query too.
     """
     from launcher.commands import data
     from neobert.mining.request import Request

@@ -40,7 +40,7 @@ Columns = Annotated[
     Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override an inferred column (--classification.label_column NAME), or set --adapter.type lora.",
+        help="Override a key, such as classification.label_column=NAME. Also: --section.key VALUE.",
     ),
 ]
 DeviceChoice = Annotated[

@@ -52,7 +52,7 @@ def find_family(letters: str) -> list[Rule]:
 
 
 def find_rule(code: str) -> Rule:
-    """Find a rule by its name, its code or a code that it replaces. Raises ProjectError with a near match."""
+    """Return the rule with this name or code, or the successor of a retired code. Raises ProjectError."""
     by_name = {rule.name: rule for rule in RULES.values()}
     rule = RULES.get(current_code(code.upper())) or by_name.get(code.lower())
     if rule is None:

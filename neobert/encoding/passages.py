@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # imports torch
 WINDOW = 1 << 16
 """Characters that are tokenized together: offsets of a whole book would take hundreds of bytes per token."""
 LONGEST = 512
-"""Tokens of a passage unless a length is requested: a vector of 8,192 tokens does not locate a passage."""
+"""Default maximum length of a passage, in tokens: one embedding of a long text locates no match."""
 SPARE = 1
 """Tokens left free in a passage: some tokenizers put a prefix before each text."""
 BREAKS = (

@@ -40,7 +40,7 @@ class SelectedBlocks(NamedTuple):
         blocks, rest = divmod(length, self.size)
         return length + self.size * self._num_earlier_blocks(blocks) + rest * min(self.counts - 1, blocks)
 
-    def pairs(self, length: int) -> int:
+    def num_attended_pairs(self, length: int) -> int:
         """Return the number of (query, key) pairs of a document in one block, of all branches."""
         blocks, rest = divmod(length, self.size)
         compressed = self.size * blocks * (blocks - 1) // 2 + blocks * (rest + 1)
@@ -118,10 +118,10 @@ class AttentionSpec:
         """Return the number of weights of the four projections of a block: q, k, v and output."""
         return 2 * hidden_size * self.head_size * (self.heads + self.kv_heads)
 
-    def pairs(self, length: int) -> int:
+    def num_attended_pairs(self, length: int) -> int:
         """Return the number of (query, key) pairs of a document in one block, within its window."""
         if self.selected is not None:
-            return self.selected.pairs(length)
+            return self.selected.num_attended_pairs(length)
         sides = (length - 1 if most is None else min(most, length - 1) for most in self.reach)
         # Tokens near the end of a document reach fewer.
         return length + sum(length * side - side * (side + 1) // 2 for side in sides)

@@ -138,7 +138,7 @@ class ModelShape:
             blocks = Counter(map(self.attention.for_layer, range(self.num_layers)))
         segments = Counter(lengths)
         return sum(
-            num_blocks * num_segments * attention.pairs(length)
+            num_blocks * num_segments * attention.num_attended_pairs(length)
             for attention, num_blocks in blocks.items()
             for length, num_segments in segments.items()
         )

@@ -270,7 +270,7 @@ def _refuse_no_header(values: Mapping[str, Any], location: str) -> None:
     if values and (looks_wrong or not names):
         file = Path(location.rpartition(":")[0] or location)
         message = f"column names look like values: {listed([*map(quoted, values)], 5)}"
-        hint = "write a first line with the names of the columns, such as text and label"
+        hint = "add a header line with the names of the columns, such as text and label"
         raise unclear_table_error(file, message, hint)
 
 

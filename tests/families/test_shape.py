@@ -118,8 +118,8 @@ def test_a_window_counts_the_pairs_inside(lengths, reach, direction):
 
 
 def test_equal_segments_and_equal_blocks_are_counted_once(monkeypatch):
-    counted, pairs = [], AttentionSpec.pairs
-    monkeypatch.setattr(AttentionSpec, "pairs", lambda *of: counted.append(of) or pairs(*of))
+    counted, num_pairs = [], AttentionSpec.num_attended_pairs
+    monkeypatch.setattr(AttentionSpec, "num_attended_pairs", lambda *of: counted.append(of) or num_pairs(*of))
     shape = model_shape(RunConfig(model=ModelConfig(num_hidden_layers=12)), VOCAB_SIZE)
     assert shape.attended_pairs([64] * 512 + [10]) == 12 * (512 * 64**2 + 10**2)
     assert len(counted) == 2

@@ -74,7 +74,7 @@ def test_a_value_is_what_typer_makes_of_it(words, annotation, options):
     ],
 )
 def test_an_empty_path_is_not_the_current_folder(words, tmp_path, command):
-    command(*words).refused(EXIT_USAGE, "the path is empty; a variable of the shell may be unset [usage]")
+    command(*words).refused(EXIT_USAGE, "the path is empty; a shell variable may be unset [usage]")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -37,7 +37,7 @@ def test_pairs_and_reads_are_those_of_each_token(spec, length):
         (t + 1) // spec.size + (count - 1) * spec.size + t % spec.size + 1 + min(t + 1, spec.window)
         for t, count in enumerate(selected)
     )
-    assert (spec.num_selected_blocks(length), spec.pairs(length)) == (sum(selected), pairs)
+    assert (spec.num_selected_blocks(length), spec.num_attended_pairs(length)) == (sum(selected), pairs)
 
 
 def test_a_token_selects_as_many_blocks_as_the_plan_counts():

@@ -79,7 +79,7 @@ def _size_violations(plan: Plan, name: str, profile: RunConfig) -> Violations:
             yield Violation(
                 path,
                 f"{value:,} {noun}, less than a quarter of the {expected:,} of {name}",
-                f"keep the size of {name}, or set profile to one for this size",
+                f"set {path} as profile {name} does, or choose another profile",
             )
 
 

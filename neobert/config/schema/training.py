@@ -187,7 +187,9 @@ class TrainerConfig(ConfigSection):
         affects="data",
     )
     sequence_length_warmup_length: PositiveInt = key(
-        64, "Tokens of a piece during the sequence-length warm-up.", affects="data"
+        64,
+        "Maximum length of pieces of documents, in tokens, during the sequence-length warm-up.",
+        affects="data",
     )
     global_batch_size: PositiveInt | None = key(
         None,

@@ -20,7 +20,7 @@ from neobert.config.corpora import (
     list_corpora,
 )
 from neobert.config.schema import DatasetConfig
-from neobert.data.sources import python_docs, small_talk
+from neobert.data.sources import builtin_conversations, python_docs
 from neobert.data.sources.file_digests import DescribeFile, describe_by_ends
 from neobert.data.sources.file_listing import is_saved_dataset, resolve_paths
 from neobert.data.sources.file_selection import TextFile, select_files
@@ -241,17 +241,17 @@ _BUILTINS = {
         python_docs.python_docs_label,
         lambda: [python_docs.python_docs_label(), python_docs.interpreter_build()],
     ),
-    small_talk.NAME: _BuiltinText(
-        small_talk.COLUMNS,
-        small_talk.small_talk,
-        lambda: small_talk.LABEL,
-        lambda: [small_talk.NAME, small_talk.VERSION],
+    builtin_conversations.NAME: _BuiltinText(
+        builtin_conversations.COLUMNS,
+        builtin_conversations.conversation_rows,
+        lambda: builtin_conversations.LABEL,
+        lambda: [builtin_conversations.NAME, builtin_conversations.VERSION],
     ),
-    small_talk.PAIRS_NAME: _BuiltinText(
-        small_talk.PAIRS_COLUMNS,
-        small_talk.question_answer_pairs,
-        lambda: f"{small_talk.PAIRS_NAME} (149 questions with answers)",
-        lambda: [small_talk.PAIRS_NAME, small_talk.VERSION],
+    builtin_conversations.PAIRS_NAME: _BuiltinText(
+        builtin_conversations.PAIRS_COLUMNS,
+        builtin_conversations.question_answer_pairs,
+        lambda: f"{builtin_conversations.PAIRS_NAME} (149 questions with answers)",
+        lambda: [builtin_conversations.PAIRS_NAME, builtin_conversations.VERSION],
     ),
 }
 

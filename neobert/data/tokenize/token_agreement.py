@@ -41,10 +41,10 @@ def _shard_files(dataset: DatasetConfig) -> Iterator[Path]:
 
 
 def compare_shards(files: Sequence[Path], encoder: SegmentEncoder) -> dict[str, int]:
-    """Return the number of `documents` that were compared; empty without files.
+    """Count the sampled documents that tokenize to the same ids again; empty without files.
 
-    `returned` of them have the same ids after decoding and tokenizing, and `marked` of them have markers
-    of the tokenizer inside, where no document begins or ends.
+    `documents` were compared, `returned` have the same ids after decoding and tokenizing, `marked` have
+    markers of the tokenizer inside, where no document begins or ends.
     """
     markers = {*encoder.framing.start, *encoder.framing.end}
     counts = {"documents": 0, "returned": 0, "marked": 0}

@@ -54,7 +54,10 @@ class Settings(NamedTuple):
         return value
 
     def size_or_none(self, name: str, default: int | None) -> int | None:
-        """Return an integer setting; None if it is null, or missing without a default."""
+        """Return a positive integer setting; None if it is null, or missing without a default.
+
+        Raises `ProjectError`.
+        """
         value = self.values.get(name, default)
         return None if value is None else self.size(name, value)
 

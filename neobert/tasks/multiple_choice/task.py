@@ -1,4 +1,4 @@
-"""Multiple choice: objective, metrics and data of a rank."""
+"""Multiple choice task: its objective, metrics, the data of a rank, and its probe."""
 
 from __future__ import annotations
 

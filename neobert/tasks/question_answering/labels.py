@@ -71,9 +71,9 @@ def parse_start(value: object, location: str) -> int | None:
 
 
 def located_answers(row: Row) -> tuple[Answer, ...]:
-    """Return the answers of a row, each with its character offset; None if it cannot be located.
+    """Return the answers of a row with their character offsets; an offset is None if it cannot be located.
 
-    An answer that is not at its stated offset is located if it occurs once: rows may count bytes.
+    An answer that is not at its stated offset is located if it occurs once: some rows count bytes.
     """
     found: tuple[Answer, ...] = row[ANSWERS] or ()
     if (start := row.get(START)) is not None:

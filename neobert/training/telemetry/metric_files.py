@@ -92,12 +92,12 @@ def _update_summary(metric: dict[str, float], name: str, value: float, step: int
         metric |= {"best": value, "best_step": step}
 
 
-def _write_csv(path: Path, source: Path, mark: str, columns: list[str]) -> None:
+def _write_csv(path: Path, source: Path, required_column: str, columns: list[str]) -> None:
     with open_replacement(path) as file, TextIOWrapper(file, "utf-8", newline="") as text:
         table = csv.writer(text, lineterminator="\n")
         table.writerow(["step", *columns])
         for row in iter_rows(source):
-            if mark in row and is_count(row.get("step")):
+            if required_column in row and is_count(row.get("step")):
                 cells = (row.get(name) for name in columns)
                 table.writerow([row["step"], *(cell if is_number(cell) else None for cell in cells)])
 

@@ -28,7 +28,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SYSTEM = "Answer in one sentence."
 
 
-def small_talk() -> list[tuple[list[dict[str, Any]]]]:
+def conversation_rows() -> list[tuple[list[dict[str, Any]]]]:
     """Return the conversations, each the only column of a row."""
     return [(_conversation(number),) for number in range(NUM_CONVERSATIONS)]
 
