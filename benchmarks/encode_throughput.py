@@ -13,8 +13,9 @@ in bf16, with mean pooling. The arms run in turns on the same texts:
   ..., compiled                 the forward of the model under torch.compile(dynamic=True)
 
 Every peer has the fastest of `--batch-sizes` on a part of the texts; of the padded and of the unpadded
-forms the fastest one that is not compiled, and the fastest compiled one, take part in the rounds. A part of
-the texts is profiled: an arm with dense attention, or a compiled one without a graph, is left out.
+forms the fastest one that is not compiled, and the compiled unpadded one, take part in the rounds: compiled
+padded rows are slower (0.79 against 0.47 s for 2,048 texts on an H100). A part of the texts is profiled: an
+arm with dense attention, or a compiled one without a graph, is left out.
 `--tiny` runs the same on a CPU in minutes.
 """
 
@@ -273,7 +274,6 @@ def main() -> None:
     peers.add(SORTED, "sdpa", is_compiled=False)
     for attention in (*KNOWN, *OPERATORS):
         peers.add(UNPADDED, attention, is_compiled=False)
-    peers.add(SORTED, "sdpa", is_compiled=True)
     peers.add(UNPADDED, fastest_operator(peers), is_compiled=True)
     settings |= {
         "batch_sizes": peers.chosen,
