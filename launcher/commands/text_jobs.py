@@ -109,12 +109,16 @@ def texts_and_output(texts: Path, output: Path | None) -> Iterator[tuple[str, st
     """Yield the path or Hub name of the texts, and the path of the output; print JSON lines if there is none.
 
     `-` is the lines of standard input; an argument with whitespace that does not exist as a path is one
-    text. Raises `ProjectError` for a path that does not exist, or an output that cannot be written.
+    text. Raises `ProjectError` for a path that does not exist, or an output that cannot be written or is the
+    file of the texts.
     """
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:
         place = expand_user(output).absolute() if output is not None else Path(scratch, "output.jsonl")
         require_writable(place)
         source = _texts_source(texts, Path(scratch))
+        if place.exists() and Path(source).exists() and place.samefile(source):
+            message = "this file has the texts, and the output would replace it"
+            raise ProjectError("output-is-input", message, "pass another --output", str(place), EXIT_USAGE)
         try:
             yield source, str(place)
         except ProjectError as error:

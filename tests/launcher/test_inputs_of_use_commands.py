@@ -141,3 +141,14 @@ def test_a_fault_of_standard_input_does_not_name_a_temporary_file(monkeypatch):
     with pytest.raises(ProjectError) as caught, texts_and_output(Path("-"), None) as (source, _):
         raise ProjectError("unusable-texts", "holds no texts", place=f"{source}:1")
     assert caught.value.place == "standard input:1"
+
+
+@pytest.mark.parametrize("output", ["texts.txt", "./model/../texts.txt", "link.txt"])
+def test_an_output_that_is_the_file_of_the_texts_is_refused_and_the_file_is_kept(output, tmp_path):
+    (tmp_path / "link.txt").symlink_to("texts.txt")
+    with (
+        pytest.raises(ProjectError, match="the output would replace it"),
+        texts_and_output(tmp_path / "texts.txt", tmp_path / output),
+    ):
+        pass
+    assert (tmp_path / "texts.txt").read_text() == "text"
