@@ -35,12 +35,12 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import peers.attention  # noqa: F401  registers attention functions by name
 import torch
 import torch._dynamo
 from measurement import write_measurement
+from peers.attention import flatten_inputs
 from peers.kernels import record_kernels, require_fused_attention, summarize_kernels
-from transformers import AutoTokenizer, DataCollatorWithFlattening
+from transformers import AutoTokenizer
 
 from neobert.config.schema import ModelConfig, TokenizerConfig
 from neobert.data.tokenize.tokenizers import load_tokenizer
@@ -57,7 +57,6 @@ KNOWN = ("flash_attention_2", "flash_attention_3", "flash_attention_4")
 """FlashAttention of transformers: sentence-transformers flattens inputs for them by itself."""
 OPERATORS = ("bench_varlen", "bench_fa4")
 """Attention functions that torch.compile traces; transformers' own FlashAttention 4 breaks its graph."""
-FLATTENED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
 PART = 2_048
 """Texts by which batch sizes are chosen, and that are profiled."""
 AGREEMENT = 0.99
@@ -124,22 +123,11 @@ def sentence_transformer(folder: Path, device: str, attention: str, *, is_compil
     elif not module.can_flatten_inputs:
         if attention in KNOWN:
             raise RuntimeError("can_flatten_inputs is False")
-        flatten(module)
+        module._is_flash_attention_requested = lambda: True
+        flatten_inputs(module)
     if is_compiled:  # it calls `forward`, which nn.Module.compile does not replace
         module.model.forward = torch.compile(module.model.forward, dynamic=True)
     return model
-
-
-def flatten(module: Any) -> None:
-    """Flatten inputs for an attention function that is registered here."""
-    module._is_flash_attention_requested = lambda: True
-    module.can_flatten_inputs = True
-    module.data_collator = DataCollatorWithFlattening(
-        return_seq_idx=True, return_flash_attn_kwargs=True, return_position_ids=True
-    )
-    if module.model_forward_params is not None:
-        module.model_forward_params |= set(FLATTENED)
-    module._flatten_position_offset = module._infer_flatten_position_offset()
 
 
 def library_arm(model: Any, batch_size: int) -> Arm:

@@ -20,10 +20,12 @@ import torch._functorch.config
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import AttentionInterface
+from transformers import AttentionInterface, DataCollatorWithFlattening
 
 from neobert.families.hf.attention import attend_packed
 
+FLATTENED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
+"""Arguments of a model's forward that describe the texts of one flattened row."""
 REPEATS = 20
 torch._functorch.config.enable_autograd_cache = False
 """Its keys do not hold SDPA's choice of kernels: a graph of another kernel would be taken from it."""
@@ -194,3 +196,17 @@ def segment_bounds(lengths: Sequence[int], tokens: int, device: str, count: int 
 def _synchronize(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()
+
+
+def flatten_inputs(module: Any) -> None:
+    """Have sentence-transformers flatten the inputs of a model whose attention function is registered here.
+
+    Its class for transformers' models does so by itself only for a FlashAttention of transformers.
+    """
+    module.can_flatten_inputs = True
+    module.data_collator = DataCollatorWithFlattening(
+        return_seq_idx=True, return_flash_attn_kwargs=True, return_position_ids=True
+    )
+    if module.model_forward_params is not None:
+        module.model_forward_params |= set(FLATTENED)
+    module._flatten_position_offset = module._infer_flatten_position_offset()

@@ -25,22 +25,19 @@ from sentence_transformers import (
 )
 from sentence_transformers.base.sampler import DefaultBatchSampler
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from transformers import DataCollatorWithFlattening
 from transformers.utils import generic
 
-import peers.attention  # noqa: F401  registers attention functions by name
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.train import read_config
+from peers.attention import flatten_inputs
 from peers.trainer_arm import NEVER, TurnTakingCallback
 from peers.turn_taking import TurnTaker
 
 # Its processes that load data are forked after it has tokenized examples for the model card: they would wait
 # for ever for the threads of a tokenizer that runs in parallel.
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
-
-FLATTENED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
 
 
 class SentenceArmSettings(NamedTuple):
@@ -96,13 +93,7 @@ def build_model(config: RunConfig, form: SentenceArmSettings) -> SentenceTransfo
     model.max_seq_length = config.dataset.max_seq_length
     if form.is_unpadded and not module.can_flatten_inputs:  # an attention function that is registered here
         generic.is_flash_attention_requested = lambda *_, **__: True
-        module.can_flatten_inputs = True
-        module.data_collator = DataCollatorWithFlattening(
-            return_seq_idx=True, return_flash_attn_kwargs=True, return_position_ids=True
-        )
-        if module.model_forward_params is not None:
-            module.model_forward_params |= set(FLATTENED)
-        module._flatten_position_offset = module._infer_flatten_position_offset()
+        flatten_inputs(module)
     if form.is_compiled:  # once for all lengths; it calls `forward`, which nn.Module.compile does not replace
         module.model.forward = torch.compile(module.model.forward, dynamic=True)
     return model
