@@ -83,6 +83,7 @@ class Environment(NamedTuple):
         head_size: size of an attention head; None if unknown.
         gpus: GPUs of the run, which must all support the kernel; empty if unknown.
         features: what the model's attention needs of its kernel.
+        row_length: longest row, and so longest segment, in tokens; None if unknown.
     """
 
     device: str
@@ -90,6 +91,7 @@ class Environment(NamedTuple):
     head_size: float | None = None
     gpus: tuple[Gpu, ...] = ()
     features: tuple[Feature, ...] = ()
+    row_length: int | None = None
 
 
 class Obstacle(NamedTuple):
@@ -197,6 +199,7 @@ class AttentionKernel(Kernel):
         group: value of `model.attn_backend` that selects this kernel among others; empty if none does.
         is_automatic: `model.attn_backend: auto` may select this kernel.
         automatic_for: `auto` may select it for attention with one of these features, which few kernels have.
+        longest_segment: `auto` may select it for rows of at most this many tokens.
         is_deterministic: gradients on a GPU are bit-exact from run to run.
         block_module: module with the same attention for the qkv layout of this project's blocks, if any.
         longest_row: longest row in tokens for which blocks prefer this kernel.
@@ -211,6 +214,7 @@ class AttentionKernel(Kernel):
     group: str = ""
     is_automatic: bool = False
     automatic_for: tuple[Feature, ...] = ()
+    longest_segment: int = 0
     is_deterministic: bool = False
     block_module: str = ""
     longest_row: float = UNBOUNDED
@@ -259,7 +263,9 @@ TORCH_ARGUMENTS = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "ma
 # `features` a row has bidirectional attention only, like the kernels of the blocks.
 _ATTENTION = (
     AttentionKernel(
-        name="triton_packed", packages=(TRITON,), dtypes=HALF[:1], head_multiple=64, largest_head=64,
+        name="triton_packed", packages=(TRITON,), dtypes=HALF[:1], majors=(8, 12), head_multiple=64,
+        largest_head=64,
+        loader="neobert.kernels.packed_heads:triton_packed", is_varlen=False, longest_segment=128,
         is_deterministic=True, block_module="neobert.kernels.attention", longest_row=2048,
     ),
     AttentionKernel(
@@ -337,18 +343,26 @@ OWN_KERNELS = tuple(name for name, kernel in BLOCKS.items() if kernel.replaces_b
 BLOCK_CHOICES = ("auto", *reversed(BLOCKS))
 
 
-def find_attention_kernels(choice: str, features: tuple[Feature, ...] = ()) -> tuple[AttentionKernel, ...]:
+def find_attention_kernels(
+    choice: str, features: tuple[Feature, ...] = (), row_length: int | None = None
+) -> tuple[AttentionKernel, ...]:
     """Return the kernels that a value of `model.attn_backend`, or a model family, selects, in order.
 
-    `features`: what the model's attention needs of its kernel.
+    `features`: what the model's attention needs of its kernel. `row_length`: longest row in tokens; None if
+    unknown.
     """
+
+    def is_automatic(kernel: AttentionKernel) -> bool:
+        is_short = row_length is not None and row_length <= kernel.longest_segment
+        return kernel.is_automatic or is_short or not {*kernel.automatic_for}.isdisjoint(features)
+
     return tuple(
         kernel
         for kernel in ATTENTION.values()
         if kernel.loader
         and (
             choice in (kernel.family or kernel.name, kernel.group)
-            or (choice == "auto" and (kernel.is_automatic or {*kernel.automatic_for} & {*features}))
+            or (choice == "auto" and is_automatic(kernel))
         )
     )
 

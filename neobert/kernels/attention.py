@@ -101,14 +101,15 @@ def run_backward(
     qkv: Tensor,
     out: Tensor,
     lse: Tensor,
-    rotary: Tensor,
+    rotary: Tensor | None,
     tiles: Tensor,
     rstd: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Return the gradient of qkv before rotation, [T, 3 * H * E], and None or row sums.
 
-    With rstd [T], the rows of the gradient are scaled by rstd, and the sums of gradient * value over each
-    head before scaling, [H, T], are also returned: the gradient of a norm folded into the product needs them.
+    Without rotary the gradient is not rotated back. With rstd [T], the rows of the gradient are scaled by
+    rstd, and the sums of gradient * value over each head before scaling, [H, T], are also returned: the
+    gradient of a norm folded into the product needs them.
     """
     from neobert.kernels.jit.attention import attention_backward_keys, attention_backward_queries
 
@@ -116,7 +117,7 @@ def run_backward(
     head_dim, num_tiles = out.shape[1] // num_heads, tiles.shape[1]
     grad_qkv, stats = torch.empty_like(qkv), lse.new_empty(*lse.shape, 2)
     rowdot = None if rstd is None else torch.empty_like(lse)
-    shared = {"H": num_heads, "E": head_dim, "FOLD_NORM": rstd is not None}
+    shared = {"H": num_heads, "E": head_dim, "FOLD_NORM": rstd is not None, "ROTATES": rotary is not None}
     tail = (stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles, *_softmax_scales(head_dim))
     grid = (num_tiles * num_heads,)
     attention_backward_queries[grid](

@@ -51,24 +51,25 @@ def current_environment(
     dtype: torch.dtype,
     head_size: float | None = None,
     features: tuple[Feature, ...] = (),
+    row_length: int | None = None,
 ) -> Environment:
     """Describe this process's device ("cuda" or "cpu"), the compute type, and the model's attention.
 
-    `head_size` in channels; `features` that the attention needs of its kernel.
+    `head_size` in channels; `features` that the attention needs of its kernel; `row_length` in tokens.
     """
     gpus: tuple[Gpu, ...] = ()
     if device_type == "cuda" and torch.cuda.is_available():
         gpus = (Gpu("this GPU", torch.cuda.get_device_capability()),)
-    return Environment(device_type, str(dtype).removeprefix("torch."), head_size, gpus, features)
+    return Environment(device_type, str(dtype).removeprefix("torch."), head_size, gpus, features, row_length)
 
 
 def choose_backend(requested: str, environment: Environment) -> ChosenKernel:
     """Choose the kernel for packed runs; raise `BackendError` if the requested one cannot run.
 
     `flash_attn_varlen` selects the newest FlashAttention that is installed and runs here. `auto` tries the
-    same, then torch's own varlen kernel, for soft caps flex, then SDPA.
+    same, for short rows after triton_packed, then torch's own varlen kernel, for soft caps flex, then SDPA.
     """
-    kernels = find_attention_kernels(requested, environment.features)
+    kernels = find_attention_kernels(requested, environment.features, environment.row_length)
     if not kernels:
         raise BackendError(
             f"attn_backend {requested!r} does not exist", f"use {', '.join(ATTENTION_CHOICES)}"
@@ -144,9 +145,9 @@ def load_attention(name: str) -> bool:
     return ATTENTION[name].is_varlen
 
 
-def check_tensors(name: str, device_type: str, dtype: torch.dtype) -> None:
-    """Raise `BackendError` if the kernel does not support tensors of this device and dtype."""
-    _raise_if_unsupported(ATTENTION[name], current_environment(device_type, dtype))
+def check_tensors(name: str, device_type: str, dtype: torch.dtype, head_size: int | None = None) -> None:
+    """Raise `BackendError` if the kernel does not support tensors of this device, dtype and head size."""
+    _raise_if_unsupported(ATTENTION[name], current_environment(device_type, dtype, head_size))
 
 
 class LigerFunctions(NamedTuple):

@@ -14,7 +14,14 @@ from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.neobert.spec import model_section
 from neobert.families.table import longest_row, requested_kernels
-from neobert.kernel_table import BLOCKS, OWN_KERNELS, AttentionKernel, Package, block_attention
+from neobert.kernel_table import (
+    BLOCKS,
+    OWN_KERNELS,
+    WITH_TORCH,
+    AttentionKernel,
+    Package,
+    block_attention,
+)
 from neobert.model.backends import (
     BackendError,
     ChosenKernel,
@@ -87,7 +94,8 @@ def set_torch_kernels(config: RunConfig, device_type: str) -> None:
 
 def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) -> ChosenKernel:
     model = model_section(config)
-    environment = current_environment(device_type, dtype, model.hidden_size // model.num_attention_heads)
+    head_size = model.hidden_size // model.num_attention_heads
+    environment = current_environment(device_type, dtype, head_size, row_length=longest_row(config))
     try:
         return choose_backend(model.attn_backend, environment)
     except BackendError as error:
@@ -146,8 +154,8 @@ def block_attention_error(kernel: AttentionKernel) -> BackendError | None:
     if obstacle is not None:
         return BackendError(*obstacle)
     try:
-        # A package can be installed but fail to import, for example after an update of torch.
-        if kernel.loader:
+        # An optional package can be installed but fail to import, for example after an update of torch.
+        if kernel.packages[0] not in WITH_TORCH:
             import_kernel(kernel)
     except BackendError as error:
         return error

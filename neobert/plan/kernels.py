@@ -39,7 +39,8 @@ def exchange_overlaps(kernels: str) -> bool:
 def kernel_environment_for(config: RunConfig, device: str, gpus: tuple[Gpu, ...] = ()) -> Environment:
     """Return the environment in which a config's kernels run; `device` is "cuda" or "cpu"."""
     attention = model_shape(config, 1).attention
-    return Environment(device, run_recipe(config).dtype, attention.head_size, gpus, attention.features)
+    dtype, length = run_recipe(config).dtype, longest_row(config)
+    return Environment(device, dtype, attention.head_size, gpus, attention.features, length)
 
 
 def block_obstacle(
@@ -146,11 +147,13 @@ def _derive_attention(config: RunConfig, environment: Environment, kernels: str)
     _, named = requested_kernels(config)
     if named != "auto":
         return Derived(named, model_family(config).attention_reason)
-    tried = find_attention_kernels("auto", environment.features)
+    tried = find_attention_kernels("auto", environment.features, length)
     obstacles = {kernel.name: kernel.obstacle(environment) for kernel in tried}
     there = {kernel.name for kernel in tried if kernel.packages[0] in WITH_TORCH}
     messages = [each.message for name, each in obstacles.items() if each and name in there]
     usable = [name for name, each in obstacles.items() if each is None]
+    if usable and length <= tried[0].longest_segment and usable[0] == tried[0].name:
+        return Derived(usable[0], f"auto: best for rows of {length} tokens")
     if there.isdisjoint(usable):
         return Derived("sdpa", f"auto: {messages[0]}")
     chosen = next(name for name in usable if name in there)

@@ -5,6 +5,7 @@ import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 
 
 class _Blocked:
@@ -50,6 +51,20 @@ def refusal_of(load) -> str:
     return ""
 
 
+def kernel_for_short_rows(encoder) -> str:
+    """Return the kernel that `auto` takes on a GPU with Triton: triton_packed is in the project only."""
+    choose_backend = sys.modules[type(encoder).__module__].choose_backend
+    names = choose_backend.__globals__  # of one merged file, or of several
+    before = sys.modules.get("triton")
+    sys.modules["triton"] = before or ModuleType("triton")
+    gpu = names["Gpu"]("this GPU", (8, 0))
+    short = names["Environment"]("cuda", "bfloat16", 64, (gpu,), (), row_length=16)
+    chosen = choose_backend("auto", short).name
+    if before is None:
+        del sys.modules["triton"]
+    return chosen
+
+
 def report_on(folder: str) -> dict[str, object]:
     import torch
     from transformers import (
@@ -85,6 +100,7 @@ def report_on(folder: str) -> dict[str, object]:
         "encoder_error": float((model.decoder(encoded) - alone).detach().abs().max()),
         "tokens_error": float((tokens.classifier(encoded) - scores).detach().abs().max()),
         "filled": [guess["token_str"] for guess in filled],
+        "kernel_for_short_rows": kernel_for_short_rows(encoder),
         "imported": [name for name in sys.modules if name.split(".")[0] == "neobert"],
     }
 

@@ -30,6 +30,7 @@ from neobert.export import write_hf_folder
 from neobert.export.card import POOLED
 from neobert.export.folder import drop_inert_tokens, read_tokenizer_files
 from neobert.export.modeling_code import CONFIGURATION, MODELING, import_order, modeling_code
+from neobert.kernel_table import find_attention_kernels
 from neobert.model import NeoBERT, NeoBERTForSequenceClassification, NeoBERTLMHead
 from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.plan.vocabulary import INERT_TOKEN
@@ -126,6 +127,7 @@ def test_it_loads_where_the_project_is_not_installed(make_model, tokenizer_dir, 
     for (folder, model), report in zip(models.items(), load_elsewhere(*models), strict=True):
         assert report["module"] == "transformers_modules"
         assert report["imported"] == []
+        assert report["kernel_for_short_rows"] in {kernel.name for kernel in find_attention_kernels("auto")}
         assert report["weights"] == digests(model)
         assert report["is_tied"] == folder.name.startswith("tied")
         assert report["packed_error"] < 1e-5

@@ -90,14 +90,14 @@ def _errors(found: dict[str, Tensor], golden: dict[str, Tensor]) -> dict[str, fl
     return {name: float((found[name] - x).norm() / x.norm()) for name, x in golden.items()}
 
 
-@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("backend", [*KERNELS, "triton_packed"])
 def test_empty_slots_change_nothing(backend):
     model = bf16_model(backend)
     few, many = (model.model(**on_cuda(make_run(slots))).last_hidden_state for slots in (10, 200))
     assert torch.equal(few, many)
 
 
-@pytest.mark.parametrize("backend", KERNELS)
+@pytest.mark.parametrize("backend", [*KERNELS, "triton_packed"])
 def test_autocast_over_fp32_weights(backend):
     model, run = make_model(attn_backend=backend).cuda(), on_cuda(make_run())
     with torch.autocast("cuda", torch.bfloat16):
@@ -114,7 +114,7 @@ def test_fp32_is_refused_not_swapped(backend):
 
 
 @pytest.mark.filterwarnings("default")  # the compiler's advice is no fault of the model
-@pytest.mark.parametrize("backend", [*KERNELS, "flex"])
+@pytest.mark.parametrize("backend", [*KERNELS, "triton_packed", "flex"])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_the_whole_graph_compiles(backend, recompute):
     torch._dynamo.reset()
@@ -133,7 +133,7 @@ def test_the_whole_graph_compiles(backend, recompute):
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("backend", [*KERNELS, "flex"])
+@pytest.mark.parametrize("backend", [*KERNELS, "triton_packed", "flex"])
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_each_block_tells_the_kernel_that_it_ran(backend, is_compiled):
     torch._dynamo.reset()

@@ -83,7 +83,6 @@ def test_losses_are_those_of_fp32_and_a_killed_run_resumes(train, monkeypatch, i
     found, folder = train("gpu", is_packed=is_packed)
     assert len(found) == STEPS
     beat = read_lines(folder / "heartbeat_rank0.jsonl")[-1]
-    assert beat["attention_kernel"] != "triton_packed", "the blocks are the model's own modules"
     assert (beat["attention_kernel"] == "sdpa") is not is_packed
 
     with killed_before(14):

@@ -48,7 +48,7 @@ def on_a_card():
     CHOICES,
     st.sampled_from([None, *CARDS]),
     st.sampled_from(["bf16", "fp32"]),
-    st.sampled_from([1024, 4096]),
+    st.sampled_from([128, 1024, 4096]),
     st.booleans(),
 )
 def test_plan_and_resolver_agree(on_a_card, model, card, precision, length, is_packed):
@@ -74,6 +74,7 @@ def test_plan_and_resolver_agree(on_a_card, model, card, precision, length, is_p
         assert attention == resolved.attention
     else:
         # A value may stand for several kernels; without FlashAttention auto is torch's own.
-        named = [kernel.name for kernel in find_attention_kernels(model["attn_backend"])]
+        named = [kernel.name for kernel in find_attention_kernels(model["attn_backend"], (), length)]
         assert resolved.attention in named
         assert attention in (*named, model["attn_backend"])
+        assert (attention == "triton_packed") == (resolved.attention == "triton_packed")

@@ -244,6 +244,13 @@ def test_the_gradient_of_a_frozen_head_is_not_counted():
             "pack_sequences: true",
         ),
         ("H200", {"model": ModelConfig(kernel_backend="torch")}, "torch", "torch_varlen", "as given"),
+        (
+            "H200",
+            {"model": ModelConfig(kernel_backend="torch"), "dataset": DatasetConfig(max_seq_length=64)},
+            "torch",
+            "triton_packed",
+            "as given",
+        ),
         ("H200", {"model": ModelConfig(attn_backend="flex")}, "torch", "flex", "attn_backend: auto"),
         (None, {}, "torch", "sdpa", "needs CUDA"),
     ],

@@ -213,12 +213,12 @@ def _slower_block_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
 
 def _slower_attention(run: ResolvedRun, facts: Facts) -> Violations:
     messages, hint = [], ""
-    for kernel in find_attention_kernels("auto", kernel_environment(run, facts).features):
+    environment = kernel_environment(run, facts)
+    for kernel in find_attention_kernels("auto", environment.features, environment.row_length):
         obstacle = attention_obstacle(run, facts, kernel)
         if obstacle is not None:
             messages.append(obstacle.message)
-            elsewhere = kernel.obstacle(kernel_environment(run, facts))
-            if _lacks_packages_only(facts, kernel, elsewhere):
+            if _lacks_packages_only(facts, kernel, kernel.obstacle(environment)):
                 hint = install_command(kernel, facts)
             continue
         if kernel.packages[0] in WITH_TORCH and hint:

@@ -130,7 +130,8 @@ class ModelConfig(ConfigSection):
         "auto",
         "Attention kernel; auto: the fastest one supported on the device. A named kernel is never replaced. "
         "flash_attn_varlen: the newest supported FlashAttention (4, 3 or 2) that is installed; flex: torch's "
-        "flex_attention with a document mask.",
+        "flex_attention with a document mask; triton_packed: this project's kernel for short texts, heads "
+        "of 64 and bf16.",
         affects="machine",
     )
     kernel_backend: BlockChoice = key(

@@ -114,9 +114,18 @@ def use_attention(model: PreTrainedModel, implementation: str) -> Iterator[None]
         settings._attn_implementation = own
 
 
-def choose_kernel(requested: str, device_type: str, dtype: torch.dtype, spec: AttentionSpec) -> ChosenKernel:
-    """Choose the kernel of packed attention. Raises `ProjectError` ATT001 if none can run."""
-    environment = current_environment(device_type, dtype, spec.head_size, spec.features)
+def choose_kernel(
+    requested: str,
+    device_type: str,
+    dtype: torch.dtype,
+    spec: AttentionSpec,
+    row_length: int | None = None,
+) -> ChosenKernel:
+    """Choose the kernel of packed attention; `row_length` is the longest row in tokens, if known.
+
+    Raises `ProjectError` ATT001 if none can run.
+    """
+    environment = current_environment(device_type, dtype, spec.head_size, spec.features, row_length)
     try:
         return choose_backend(requested, environment)
     except BackendError as error:

@@ -96,7 +96,9 @@ def build(
     shape, kernel = model_shape(config, vocab_size), None
     if config.datacollator.pack_sequences:
         requested = requested_kernels(config)[1]
-        kernel = choose_kernel(requested, world.device.type, world.compute_dtype, shape.attention)
+        kernel = choose_kernel(
+            requested, world.device.type, world.compute_dtype, shape.attention, longest_row(config)
+        )
     backbone = backbone_from_model(model, auto_class, shape, kernel)
     name, reason = backbone.attention, backbone.attention_reason
     log.info("model: transformers %s, attention: %s (%s)", configuration.model_type, name, reason)

@@ -91,7 +91,7 @@ def attention_backward_queries(
     qkv, out, grad_out, lse, stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles,
     scale, scale_log2,
     H: tl.constexpr, E: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
-    FOLD_NORM: tl.constexpr,
+    FOLD_NORM: tl.constexpr, ROTATES: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradient of the queries of one tile.
 
@@ -130,7 +130,8 @@ def attention_backward_queries(
     if FOLD_NORM:
         tl.store(rowdot + head * total + rows, tl.sum(dq * q.to(tl.float32), 1), mask=inside)
         dq = dq * tl.load(rstd + rows, mask=inside, other=0.0)[:, None]
-    dq = _rotate_back(dq, rotary, rows, total, BLOCK_Q, E)
+    if ROTATES:
+        dq = _rotate_back(dq, rotary, rows, total, BLOCK_Q, E)
     at = tl.arange(0, BLOCK_Q)[:, None] * stride + tl.arange(0, E)[None, :]
     target = grad_qkv + first.to(tl.int64) * stride + head * 3 * E
     tl.store(target + at, dq.to(grad_qkv.dtype.element_ty), mask=inside[:, None])
@@ -141,7 +142,7 @@ def attention_backward_keys(
     qkv, queries, grads, stats, rowdot, rstd, rotary, grad_qkv, tiles, total, num_tiles,
     scale, scale_log2,
     H: tl.constexpr, E: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
-    FOLD_NORM: tl.constexpr, BY_BLOCK: tl.constexpr,
+    FOLD_NORM: tl.constexpr, ROTATES: tl.constexpr, BY_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Compute the gradients of the keys and values of one tile.
 
@@ -188,7 +189,8 @@ def attention_backward_keys(
         by = tl.load(rstd + cols, mask=inside, other=0.0)[:, None]
         dk = dk * by
         dv = dv * by
-    dk = _rotate_back(dk, rotary, cols, total, BLOCK_K, E)
+    if ROTATES:
+        dk = _rotate_back(dk, rotary, cols, total, BLOCK_K, E)
     at = tl.arange(0, BLOCK_K)[:, None] * stride + tl.arange(0, E)[None, :]
     target = grad_qkv + first.to(tl.int64) * stride + head * 3 * E
     tl.store(target + E + at, dk.to(grad_qkv.dtype.element_ty), mask=inside[:, None])
