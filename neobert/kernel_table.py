@@ -265,7 +265,7 @@ _ATTENTION = (
     AttentionKernel(
         name="triton_packed", packages=(TRITON,), dtypes=HALF[:1], majors=(8, 12), head_multiple=64,
         largest_head=64,
-        loader="neobert.kernels.packed_heads:triton_packed", is_varlen=False, longest_segment=128,
+        loader="neobert.kernels.packed_heads:triton_packed", is_varlen=False, longest_segment=256,
         is_deterministic=True, block_module="neobert.kernels.attention", longest_row=2048,
     ),
     AttentionKernel(

@@ -141,7 +141,7 @@ def by_block(request, monkeypatch):
     from neobert.kernels import attention, feed_forward
 
     for module in (attention, feed_forward):
-        if request.param and not module.copies_blocks(torch.empty(0, device=DEVICE)):
+        if request.param and not module.supports_block_copies(torch.empty(0, device=DEVICE)):
             pytest.skip("needs a Hopper card")
         monkeypatch.setattr(module, "supports_block_copies", lambda x: request.param)
         # A program takes several tiles, as of a microbatch: these tests have fewer than a GPU runs at once.
