@@ -15,10 +15,18 @@ from neobert.config import ConfigIssue, all_keys, sections
 from neobert.config.document import LINE_BREAK
 from neobert.config.key_suggestions import key_in_other_section, suggest_key
 from neobert.config.migrated_files import advice_for_entry, is_legal, overriding_warmup_steps, yaml_text
-from neobert.config.migrated_keys import BETAS, advice_for_key, translate_entry, translated_choice
+from neobert.config.migrated_keys import (
+    BETAS,
+    advice_for_key,
+    advice_for_value,
+    translate_entry,
+    translated_choice,
+)
 from neobert.config.nodes import Node, find, to_plain_value
 
 RENAMED = re.compile(r"write (\w+\.\w+)(?:: (\w+))?(?:, in optimizer steps)?")
+RENAMED_TO_TWO = re.compile(r"write (\w+\.\w+) and (\w+\.\w+)")
+COUNTERPART = re.compile(r"write ([\w./-]+)")
 NO_EFFECT = "remove the line"
 REMOVED = "removed "
 QUOTED = re.compile(r"remove the quotes: (\S+)")
@@ -58,6 +66,8 @@ def candidate_changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: b
         yield from _expand_section(source, issue.path, root, is_yaml=is_yaml)
     elif issue.code == "CFG003":
         yield from _respell_value(source, issue)
+        if node is not None:
+            yield from _translate_value(source, issue, node, default_quote="" if is_yaml else '"')
     elif issue.code in ("CFG001", "CFG007") and node is not None:
         if isinstance(node.value, dict):
             yield from _correct_section_name(source, issue, node, root)
@@ -65,6 +75,7 @@ def candidate_changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: b
         if is_yaml:
             yield from _remove_key_without_effect(source, issue, node)
             yield from _join_betas(source, issue, root)
+            yield from _translate_to_two_keys(source, issue, node, root)
         if steps := overriding_warmup_steps(tuple(issue.path.split(".")), root):
             yield from _remove_warmup_ratio(source, issue, steps, is_yaml=is_yaml)
             return
@@ -82,6 +93,23 @@ def _respell_value(source: str, issue: ConfigIssue) -> Iterator[Change]:
     if habit:
         quote = _quote_at(issue.source_line, issue.column)
         yield from edit_changes(source, Edit(issue.line, issue.column, f"{quote}{habit[1]}{quote}", habit[2]))
+
+
+def _translate_value(source: str, issue: ConfigIssue, node: Node, *, default_quote: str) -> Iterator[Change]:
+    """Yield the text with a value of another trainer replaced by its counterpart; quotes stay."""
+    old = BARE.match(issue.source_line, issue.column - 1)
+    new = _counterpart(issue.path, to_plain_value(node))
+    if old and new:
+        quote = _quote_at(issue.source_line, issue.column) or default_quote
+        yield from edit_changes(source, Edit(issue.line, issue.column, old[0], f"{quote}{new}{quote}"))
+
+
+def _counterpart(key: str, value: Any) -> str:
+    """Return the value to write instead of another trainer's, as YAML; empty unless there is exactly one."""
+    if written := COUNTERPART.fullmatch(advice_for_value(key, value)):
+        return written[1]
+    meant = translate_entry(key.rpartition(".")[2], value)
+    return yaml_text(meant.value) if meant and meant.key == key and is_legal(key, meant.value) else ""
 
 
 def _correct_section_name(source: str, issue: ConfigIssue, node: Node, root: Node) -> Iterator[Change]:
@@ -125,6 +153,28 @@ def _join_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Change]
     if lines:
         both = " and ".join(each for each, node in nodes.items() if node is not None)
         yield Change("".join(lines), f"{both} -> optimizer.betas: {yaml_text(betas)}")
+
+
+def _translate_to_two_keys(source: str, issue: ConfigIssue, node: Node, root: Node) -> Iterator[Change]:
+    """Replace the line of a length with both of its keys: of the texts, and of the positions of the model.
+
+    A model of transformers has its own number of positions, so that its file gets the first key only.
+    """
+    written, value = RENAMED_TO_TWO.fullmatch(advice_for_key(tuple(issue.path.split(".")))), node.value
+    if written is None or any(
+        find(root, tuple(target.split("."))) is not None for target in written.groups()
+    ):
+        return
+    model_type = find(root, ("model", "type"))
+    targets = written.groups() if model_type is None or model_type.value != "hf" else (written[1],)
+    if not all(is_legal(target, value) for target in targets):
+        return
+    lines = move_key_line(_split_lines(source), issue.line - 1, targets[0], None)
+    for target in targets[1:]:
+        lines = lines and add_key_line(lines, target, yaml_text(value), end=_line_ending(lines[0]))
+    if lines:
+        summary = " and ".join(f"{target}: {yaml_text(value)}" for target in targets)
+        yield Change("".join(lines), f"{issue.path} -> {summary}")
 
 
 def _remove_key_without_effect(source: str, issue: ConfigIssue, node: Node) -> Iterator[Change]:
@@ -281,36 +331,42 @@ def remove_key_line(lines: Lines, number: int) -> Lines | None:
 def move_key_line(lines: Lines, number: int, target: str, value: str | None) -> Lines | None:
     """Move the key of a line to the end of its section, or of the file for a key without one.
 
-    A missing section is added at the end of the file. An inline section, `{...}` on a line, gets the key as
-    its last one, below the comment of the key.
-
     Args:
         value: new text of the value; None keeps the old one.
     """
     match, rest = _match_key_line(lines, number), remove_key_line(lines, number)
-    section, _, key = target.rpartition(".")
     if match is None or rest is None:
         return None
-    end = "\r\n" if lines[number].endswith("\r\n") else "\n"
-    text = f"{key}: {value or match['value'].rstrip()}{match['comment'] or ''}{end}"
+    value = value or match["value"].rstrip()
+    return add_key_line(rest, target, value, match["comment"] or "", _line_ending(lines[number]))
+
+
+def add_key_line(lines: Lines, target: str, value: str, comment: str = "", end: str = "\n") -> Lines | None:
+    """Add a key at the end of its section, or of the file for a key without one.
+
+    A missing section is added at the end of the file. An inline section, `{...}` on a line, gets the key as
+    its last one, below the comment of the key.
+    """
+    section, _, key = target.rpartition(".")
+    text = f"{key}: {value}{comment}{end}"
     if section and (
-        inline := next((line for line in rest if _opens_section(FLOW_LINE, line, section)), None)
+        inline := next((line for line in lines if _opens_section(FLOW_LINE, line, section)), None)
     ):
-        place, above = rest.index(inline), (match["comment"] or "").strip()
-        extended = _append_to_inline_section(inline, f"{key}: {value or match['value'].rstrip()}")
-        return [*rest[:place], *([above + end] if above else []), extended, *rest[place + 1 :]]
-    header = _find_header(rest, section) if section else None
+        place, above = lines.index(inline), comment.strip()
+        extended = _append_to_inline_section(inline, f"{key}: {value}")
+        return [*lines[:place], *([above + end] if above else []), extended, *lines[place + 1 :]]
+    header = _find_header(lines, section) if section else None
     if header is None:
         added = [f"{section}:{end}", INDENT + text] if section else [text]
-        return [*_with_final_line_ending(rest, end), *added]
-    children = _lines_in_section(rest, header)
+        return [*_with_final_line_ending(lines, end), *added]
+    children = _lines_in_section(lines, header)
     if not children:
         return None
     last = children[-1] + 1
     return [
-        *_with_final_line_ending(rest[:last], end),
-        " " * _indent_width(rest[children[0]]) + text,
-        *rest[last:],
+        *_with_final_line_ending(lines[:last], end),
+        " " * _indent_width(lines[children[0]]) + text,
+        *lines[last:],
     ]
 
 
@@ -319,9 +375,13 @@ def _open_section(lines: Lines, number: int, key: str, value: str) -> Lines | No
     match = _match_key_line(lines, number)
     if match is None or match["indent"]:
         return None
-    end = "\r\n" if lines[number].endswith("\r\n") else "\n"
+    end = _line_ending(lines[number])
     header = f"{match['key']}:{match['comment'] or ''}{end}"
     return [*lines[:number], header, f"{INDENT}{key}: {value}{end}", *lines[number + 1 :]]
+
+
+def _line_ending(line: str) -> str:
+    return "\r\n" if line.endswith("\r\n") else "\n"
 
 
 def _with_final_line_ending(lines: Lines, end: str) -> Lines:

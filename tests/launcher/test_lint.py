@@ -362,6 +362,9 @@ def test_fix_keeps_line_ends_links_and_a_byte_order_mark(tmp_path):
         "quartet2: {enable: true}\n",
         "trainer:\n  output_dir: 5\n",
         "save_folder: ckpts/{run_name}\n",
+        "task: regression\n",
+        "adapter: {type: dora}\n",
+        "seq_len: 256\ndataset: {max_seq_length: 128}\n",
     ],
 )
 def test_fix_leaves_alone_what_it_could_get_wrong(text, run_file):
@@ -419,6 +422,16 @@ dataset:
     "profile: cpu-demo\nsave_folder: ckpts/{run_name}\nrun_name: c4\nwandb: {}\n": (
         "profile: cpu-demo\nwandb: {name: c4}\ntrainer:\n  output_dir: ckpts/c4\n"
     ),
+    'profile: cpu-demo\ntask: mlm  # words\ntrainer:\n  metric_for_best_model: "eval_loss"\n': (
+        'profile: cpu-demo\ntask: pretrain  # words\ntrainer:\n  metric_for_best_model: "eval/loss"\n'
+    ),
+    "profile: cpu-demo\ndataset:\n  max_seq_len: 256  # short\n  path: notes\n": (
+        "profile: cpu-demo\ndataset:\n  path: notes\n  max_seq_length: 256  # short\n"
+        "model:\n  max_position_embeddings: 256\n"
+    ),
+    "profile: cpu\nmodel: {type: hf, config: bert}\nblock_size: 256\n": (
+        "profile: cpu\nmodel: {type: hf, config: bert}\ndataset:\n  max_seq_length: 256\n"
+    ),
 }
 
 
@@ -452,6 +465,12 @@ def test_fix_says_why_it_leaves_keys_of_json(command, tmp_path):
     path = write(tmp_path / "args.json", '{"learning_rate": 5e-5, "report_to": ["wandb"], "do_train": true}')
     reason = "fix the rest manually: in JSON and TOML, --fix renames keys, but does not move or remove them\n"
     assert f"fixed 1 of 3 problems in keys and values; {reason}" in command("lint", "--fix", path).err
+
+
+def test_fix_translates_values_of_json(tmp_path):
+    path = write(tmp_path / "run.json", '{"task": "mlm", "trainer": {"mixed_precision": true}}')
+    assert len(fix_file(path).done) == 2
+    assert path.read_text() == '{"task": "pretrain", "trainer": {"mixed_precision": "bf16"}}'
 
 
 def test_fix_says_which_number_of_steps_holds_without_the_one_it_removed(command, run_file):
