@@ -200,6 +200,18 @@ def test_a_huge_number_in_a_file_of_another_tool_hides_no_finding(name, command,
     assert f"left out {tmp_path / name}" in answer.err
 
 
+def test_junit_counts_the_failure_of_a_file_once(command, tmp_path):
+    """The check of all files fails with each of them; with warnings under --strict, it alone fails."""
+    bad = write(tmp_path / "bad.yaml", "profile: cpu-demo\ntrainer: {max_stepz: 3}\n")
+    write(tmp_path / "good.yaml", "profile: cpu-demo\n")
+    found = command("lint", tmp_path, "--output-format", "junit").out
+    assert ' failures="1" ' in found
+    assert "CFG010" not in found
+    write(bad, "profile: cpu-demo\ntrainer: {max_steps: 99}\n")
+    warned = command("lint", tmp_path, "--strict", "--output-format", "junit").out
+    assert '<failure message="1 of 2 files failed">' in warned
+
+
 @pytest.mark.parametrize("choice", [("--select", "CKP"), ("--ignore", "CFG010")])
 def test_what_is_not_chosen_is_not_told_of_a_folder_either(choice, command, tmp_path):
     write(tmp_path / "bad.yaml", PROD + "trainer:\n  save_steps: 0\n")
