@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.lint.changes import Edit, apply_edit
 from launcher.lint.discovery import discover, skip_file_in_folder
 from launcher.lint.fixes import fix_file
+from launcher.lint.line_edits import Edit, apply_edit
 from neobert.config import all_keys
 from neobert.config.migrated_keys import rename_table
 from profiles import registry
