@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import lcm
-from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from neobert.plan.saves import MIN_KEPT
@@ -13,9 +12,6 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.thresholds import LONG_GPU_STEPS, is_long_on_gpu
-
-if TYPE_CHECKING:
-    pass
 
 SAVE_STEPS = "trainer.save_steps"
 
