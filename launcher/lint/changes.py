@@ -150,22 +150,24 @@ def _join_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Change]
 def _translate_to_two_keys(source: str, issue: ConfigIssue, node: Node, root: Node) -> Iterator[Change]:
     """Replace the line of a length with both of its keys: of the texts, and of the positions of the model.
 
-    A model of transformers has its own number of positions, so that its file gets the first key only.
+    A key that has this value stays. A model of transformers has its own number of positions, so that its file
+    gets the first key only.
     """
     written, value = RENAMED_TO_TWO.fullmatch(advice_for_key(tuple(issue.path.split(".")))), node.value
-    if written is None or any(
-        find(root, tuple(target.split("."))) is not None for target in written.groups()
-    ):
+    if written is None or not all(is_legal(target, value) for target in written.groups()):
         return
+    set_nodes = {target: find(root, tuple(target.split("."))) for target in written.groups()}
     model_type = find(root, ("model", "type"))
-    targets = written.groups() if model_type is None or model_type.value != "hf" else (written[1],)
-    if not all(is_legal(target, value) for target in targets):
+    missing = [target for target, found in set_nodes.items() if found is None]
+    if model_type is not None and model_type.value == "hf":
+        missing = [target for target in missing if target == written[1]]
+    if not missing or any(found is not None and found.value != value for found in set_nodes.values()):
         return
-    lines = move_key_line(split_lines(source), issue.line - 1, targets[0], None)
-    for target in targets[1:]:
+    lines = move_key_line(split_lines(source), issue.line - 1, missing[0], None)
+    for target in missing[1:]:
         lines = lines and add_key_line(lines, target, yaml_text(value), end=line_ending(lines[0]))
     if lines:
-        summary = " and ".join(f"{target}: {yaml_text(value)}" for target in targets)
+        summary = " and ".join(f"{target}: {yaml_text(value)}" for target in missing)
         yield Change("".join(lines), f"{issue.path} -> {summary}")
 
 

@@ -441,6 +441,9 @@ dataset:
         "profile: cpu-demo\ndataset:\n  path: notes\n  max_seq_length: 256  # short\n"
         "model:\n  max_position_embeddings: 256\n"
     ),
+    "profile: cpu-demo\nmodel: {max_position_embeddings: 256}\nseq_len: 256\n": (
+        "profile: cpu-demo\nmodel: {max_position_embeddings: 256}\ndataset:\n  max_seq_length: 256\n"
+    ),
     "profile: cpu\nmodel: {type: hf, config: bert}\nblock_size: 256\n": (
         "profile: cpu\nmodel: {type: hf, config: bert}\ndataset:\n  max_seq_length: 256\n"
     ),
