@@ -15,7 +15,7 @@ from profiles.registry import ResolvedRun
 
 
 def opening_text(examination: Examination, folder: Path, *, verbose: bool) -> str:
-    """Format the checks, the run directory, the step to resume from, and the reason to run unguarded."""
+    """Format the checks, the run directory, the first weights, and the reason to run unguarded."""
     lines = [preflight_text(examination, verbose=verbose), printable(f"run directory: {folder}")]
     resume = examination.facts.resume
     if resume is not None and resume.exists and resume.is_verified:
@@ -23,6 +23,8 @@ def opening_text(examination: Examination, folder: Path, *, verbose: bool) -> st
         lines.append(printable(f"{verb} from step {resume.step:,}: {resume.target}"))
     if examination.unguarded:
         lines.append(printable(f"unguarded: {examination.unguarded}"))
+    if resume is None or not resume.is_verified:
+        lines += _loading_lines(examination.run)
     return "\n".join(lines)
 
 
@@ -34,8 +36,8 @@ def moved_aside_message(resolved: ResolvedRun, folder: Path, moved: Path) -> str
     return printable(f"{folder} contained another run: {reason}its files were moved to {moved}")
 
 
-def loading_text(resolved: ResolvedRun) -> str:
+def _loading_lines(resolved: ResolvedRun) -> list[str]:
     """Describe the initial weights that a fresh run loads; empty if only the trainer knows."""
     weights = initial_weights(resolved.config)
     text = "" if weights is None else describe_loading(resolved.config, Path(os.path.expanduser(weights)))
-    return printable(f"initial weights: {text}") if text else ""
+    return [printable(f"initial weights: {text}")] if text else []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.launch_text import loading_text, moved_aside_message, opening_text
+from launcher.commands.launch_text import moved_aside_message, opening_text
 from launcher.commands.selection import Selection, hide_gpus_from_cpu_run
 from launcher.preflight import kept_receipts
 from launcher.preflight.examination import examine, judge_dry_run
@@ -214,23 +214,26 @@ def _launch_first_node_once(node: NodeLaunch) -> int:
         first_step, has_weights = _resumed_step(examination), _starts_from_weights(resolved)
         stages = Stages(folder, request.stages, first_step, console.log, has_weights=has_weights)
         launch = replace(_make_launch(node, staging / ERROR, (held,)), stages=stages, waiting=child)
-        entry = {
-            "command": launch.command,
-            "begun_boot_s": round(node.begun_s, 3),
-            FIRST_STEP: max(0, first_step),
-            NUM_RANKS: node.topology.nproc_per_node * node.topology.nnodes,
-        }
         require_newest(folder)
+        entry = _manifest_entry(node, max(0, first_step))
         write_run(examination, request.selection.files, folder, staging, entry)
         launch = replace(launch, attempt=take_over(folder))
         if node.output_format == "text" and not request.quiet:
             console.write(opening_text(examination, folder, verbose=request.verbose))
-            if first_step < 0 and (loading := loading_text(resolved)):
-                console.write(loading)
         holds.enter_context(nonblocking_streams())
         watch = LiveReader(folder, first_step, resolved.config.trainer.max_steps)
         view = make_view(watch, node.output_format, is_quiet=request.quiet)
         return _print_summary(_supervise_with_view(launch, node.forwarder, view), node)
+
+
+def _manifest_entry(node: NodeLaunch, first_step: int) -> dict[str, Any]:
+    """Return the entries of the manifest that describe the launch, and not the checks."""
+    return {
+        "command": _trainer_command(node),
+        "begun_boot_s": round(node.begun_s, 3),
+        FIRST_STEP: first_step,
+        NUM_RANKS: node.topology.nproc_per_node * node.topology.nnodes,
+    }
 
 
 def _run_checks(

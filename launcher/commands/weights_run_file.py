@@ -123,7 +123,8 @@ def run_file_yaml(request: RunFileInputs) -> str:
 def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
     others = f"other values: neobert-launch profiles show {request.device}"
     yield Entry("profile", request.device, others, is_stated=True)
-    first = [Entry("task", request.task), *_model_entries(request), *_table_entries(request)]
+    first = [Entry("task", request.task), *_model_entries(request)]
+    first += [Entry(*key) for key in request.table.keys.items()] if request.table else []
     first += declared_entries(request.task, request.weights.folder, request.device) if request.weights else ()
     first += [] if request.adapter in (None, "null") else [Entry(ADAPTER, request.adapter)]
     yield from first
@@ -147,16 +148,14 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
         else "tokens; longer documents are split"
     )
     yield Entry("dataset.max_seq_length", length, comment)
-    can_pack = all(each.key != PACKING for each in model_family(config).unsupported(config))
-    # Packed documents go through SDPA one by one, which takes long on a GPU.
-    is_packed = can_pack and (request.device == "cpu" or requested_kernels(config)[1] != "sdpa")
+    packing = _packing_entry(request, config)
+    is_packed = bool(packing.value)
     held_out = 0.0 if request.has_evaluation else config.dataset.validation_split or 0.0
     few = FEW_EXAMPLES * spec_of(config).texts(config)
     if request.table is not None and len(request.lengths) < few and not request.has_evaluation:
         held_out = MORE_HELD_OUT
         yield Entry("dataset.validation_split", MORE_HELD_OUT, "share of the texts, held out for the metrics")
-    why = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
-    yield Entry(PACKING, is_packed, "" if is_packed else why)
+    yield packing
     batch = BatchSize(rows_per_step(config.trainer))
     if is_chat and _is_split(request, length):
         request = replace(request, lengths=split_sizes(request.lengths, length, request.bytes_per_token))
@@ -174,11 +173,27 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
     if request.device == "gpu" and is_measured and work >= COMPILED_FLOPS:
         yield Entry("trainer.torch_compile", True, COMPILED)
     if request.table is not None:
-        size = f"about {batch.texts} texts{' a step' if batch.microbatches > 1 else ''}" if is_packed else ""
-        yield Entry("trainer.per_device_train_batch_size", rows // batch.microbatches, size)
-        yield Entry("trainer.gradient_accumulation_steps", batch.microbatches)
+        yield from _batch_entries(batch, is_packed=is_packed)
     if (of_example := spec_of(config).texts(config)) > config.trainer.per_device_eval_batch_size:
         yield Entry("trainer.per_device_eval_batch_size", of_example, "texts of one example")
+
+
+def _packing_entry(request: RunFileInputs, config: RunConfig) -> Entry:
+    """Return whether rows hold several documents, and why not.
+
+    Packed documents go through SDPA one by one, which takes long on a GPU.
+    """
+    if any(each.key == PACKING for each in model_family(config).unsupported(config)):
+        return Entry(PACKING, False, "this architecture cannot pack")
+    if request.device == "gpu" and requested_kernels(config)[1] == "sdpa":
+        return Entry(PACKING, False, "dropout of attention has no fast packed kernel")
+    return Entry(PACKING, True)
+
+
+def _batch_entries(batch: BatchSize, *, is_packed: bool) -> Iterator[Entry]:
+    size = f"about {batch.texts} texts{' a step' if batch.microbatches > 1 else ''}" if is_packed else ""
+    yield Entry("trainer.per_device_train_batch_size", batch.rows // batch.microbatches, size)
+    yield Entry("trainer.gradient_accumulation_steps", batch.microbatches)
 
 
 def _without_short_documents(request: RunFileInputs, min_tokens: int) -> RunFileInputs:
@@ -237,11 +252,6 @@ def _conversation_entries(request: RunFileInputs, shape: ModelShape, length: int
 def _is_split(request: RunFileInputs, length: int) -> bool:
     """Return whether to split long conversations: dropping them would lose too much text."""
     return truncated_share(request.lengths, length) > MAX_LOST
-
-
-def _table_entries(request: RunFileInputs) -> Iterator[Entry]:
-    for key, value in (request.table.keys if request.table else {}).items():
-        yield Entry(key, value)
 
 
 def _model_entries(request: RunFileInputs) -> Iterator[Entry]:
