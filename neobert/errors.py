@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,9 +40,19 @@ class ProjectError(Exception):
     exit_code: int = EXIT_CHECK_FAILED
 
     def __str__(self) -> str:
-        head = f"{self.place}: " if self.place else ""
         tail = f"\n  hint: {self.hint}" if self.hint else ""
-        return f"{head}{self.message} [{self.code}]{tail}"
+        return f"{self.located_message} [{self.code}]{tail}"
+
+    @property
+    def located_message(self) -> str:
+        """The message after its place, with which it may begin itself."""
+        return prefix_place(self.place, self.message)
+
+
+def prefix_place(place: str, message: str) -> str:
+    """Return `place: message`; the message alone if there is no place, or if it begins with the place."""
+    is_named = re.match(rf"{re.escape(place)}(?![\w/-]|\.\w)", message)
+    return message if not place or is_named else f"{place}: {message}"
 
 
 def first_line(error: BaseException) -> str:

@@ -182,6 +182,7 @@ class PreparedFacts:
         wrong_labels: masked tokens whose label is not the token of the text.
         labels, eval_labels: number of labelled texts or words of each class; empty for tasks without classes.
         rows_without: labelled rows that are left out, by what they lack: text or label.
+        first_row_without: location of the first such row in local files, if it is near their beginning.
         documents: training documents, with those that are left out.
         scores, eval_scores: mean, std, min and max of the scores of a regression; empty for other tasks.
         words, eval_words: labelled words: `total`, `without_token` and `cut` off; empty for other tasks.
@@ -233,6 +234,7 @@ class PreparedFacts:
     words: dict[str, int] = field(default_factory=dict)
     eval_words: dict[str, int] = field(default_factory=dict)
     rows_without: dict[str, int] = field(default_factory=dict)
+    first_row_without: dict[str, str] = field(default_factory=dict)
     documents: int = 0
     eval_documents: int = 0
     eval_copies: int = 0

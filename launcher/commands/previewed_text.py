@@ -59,7 +59,7 @@ def warn_of_text(preview: Preview, file: Path) -> None:
     """Warn of a text column that the run file has to name, and of files that are not read."""
     if preview.error is not None:
         hint = preview.error.hint.replace(SET_COLUMN, f"in {file}, {SET_COLUMN}")
-        warn(f"{preview.error.place}: {preview.error.message}", hint)
+        warn(preview.error.located_message, hint)
     for each in preview.left_out:
         if each.reason:
             warn(f"not read: {each.num_files:,} x {each.kind} ({each.example}: {each.reason})", each.hint)

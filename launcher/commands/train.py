@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from launcher.commands.launch_text import moved_aside_message, opening_text
 from launcher.commands.selection import Selection, hide_gpus_from_cpu_run
 from launcher.preflight import kept_receipts
 from launcher.preflight.examination import examine, judge_dry_run
@@ -65,12 +66,11 @@ from launcher.terminal.values import result_json
 from neobert.clock import seconds_since_boot
 from neobert.config.overrides import format_text_override
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
-from neobert.families.hf.initial_weights import describe_loading
 from neobert.families.table import initial_weights
 from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.receipt import Receipt
-from neobert.runfiles.run_dir import CHECKPOINTS, LOGS, NEVER, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, LOGS, RESOLVED
 from profiles.registry import ResolvedRun
 from validators.finding import Level
 
@@ -209,28 +209,31 @@ def _launch_first_node_once(node: NodeLaunch) -> int:
             held = holds.enter_context(create_run_directory(folder))
         moved = move_aside(folder, is_resumed=continues_run(resolved, folder, examination.facts.resume))
         if moved:
-            console.log(_moved_aside_message(resolved, folder, moved))
+            console.log(moved_aside_message(resolved, folder, moved))
             held = holds.enter_context(create_run_directory(folder))
         first_step, has_weights = _resumed_step(examination), _starts_from_weights(resolved)
         stages = Stages(folder, request.stages, first_step, console.log, has_weights=has_weights)
         launch = replace(_make_launch(node, staging / ERROR, (held,)), stages=stages, waiting=child)
-        entry = {
-            "command": launch.command,
-            "begun_boot_s": round(node.begun_s, 3),
-            FIRST_STEP: max(0, first_step),
-            NUM_RANKS: node.topology.nproc_per_node * node.topology.nnodes,
-        }
         require_newest(folder)
+        entry = _manifest_entry(node, max(0, first_step))
         write_run(examination, request.selection.files, folder, staging, entry)
         launch = replace(launch, attempt=take_over(folder))
         if node.output_format == "text" and not request.quiet:
-            console.write(_opening_text(examination, folder, verbose=request.verbose))
-            if first_step < 0 and (loading := _loading_text(resolved)):
-                console.write(loading)
+            console.write(opening_text(examination, folder, verbose=request.verbose))
         holds.enter_context(nonblocking_streams())
         watch = LiveReader(folder, first_step, resolved.config.trainer.max_steps)
         view = make_view(watch, node.output_format, is_quiet=request.quiet)
         return _print_summary(_supervise_with_view(launch, node.forwarder, view), node)
+
+
+def _manifest_entry(node: NodeLaunch, first_step: int) -> dict[str, Any]:
+    """Return the entries of the manifest that describe the launch, and not the checks."""
+    return {
+        "command": _trainer_command(node),
+        "begun_boot_s": round(node.begun_s, 3),
+        FIRST_STEP: first_step,
+        NUM_RANKS: node.topology.nproc_per_node * node.topology.nnodes,
+    }
 
 
 def _run_checks(
@@ -304,25 +307,6 @@ def _print_failed_preflight(examination: Examination, output_format: str, *, ver
     return examination.report.exit_code
 
 
-def _opening_text(examination: Examination, folder: Path, *, verbose: bool) -> str:
-    lines = [preflight_text(examination, verbose=verbose), printable(f"run directory: {folder}")]
-    resume = examination.facts.resume
-    if resume is not None and resume.exists and resume.is_verified:
-        verb = "continuing" if resume.is_continued else "resuming"
-        lines.append(printable(f"{verb} from step {resume.step:,}: {resume.target}"))
-    if examination.unguarded:
-        lines.append(printable(f"unguarded: {examination.unguarded}"))
-    return "\n".join(lines)
-
-
-def _moved_aside_message(resolved: ResolvedRun, folder: Path, moved: Path) -> str:
-    """Format the message that another run's files were moved aside; with --resume, why it did not resume."""
-    reason = ""
-    if resolved.config.trainer.resume_from_checkpoint != NEVER:
-        reason = "no checkpoint to resume from and a different config: starting at step 0; "
-    return printable(f"{folder} contained another run: {reason}its files were moved to {moved}")
-
-
 def _make_launch(node: NodeLaunch, error_file: Path, held: tuple[int, ...] = ()) -> Launch:
     """Return the launch of this node.
 
@@ -358,13 +342,6 @@ def _supervise_with_view(launch: Launch, forwarder: Forwarder, view: LiveView) -
 def _starts_from_weights(resolved: ResolvedRun) -> bool:
     """Return whether training starts from trained weights, with which the loss need not fall."""
     return initial_weights(resolved.config) is not None or resolved.config.trainer.continue_from is not None
-
-
-def _loading_text(resolved: ResolvedRun) -> str:
-    """Describe the initial weights that a fresh run loads; empty if only the trainer knows."""
-    weights = initial_weights(resolved.config)
-    text = "" if weights is None else describe_loading(resolved.config, Path(os.path.expanduser(weights)))
-    return printable(f"initial weights: {text}") if text else ""
 
 
 def _resumed_step(examination: Examination) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.commands.held_out_documents import held_out_keys
 from launcher.commands.learning_rates import adapter_rate, conversation_rate, rate_from_weights
+from launcher.commands.longer_rows import context_keys, lowest_rate
 from launcher.commands.new_batch import (
     MORE_HELD_OUT,
     BatchSize,
@@ -37,23 +37,15 @@ from launcher.commands.starter_file import (
     Device,
     two_digit_text,
 )
-from launcher.commands.starting_weights import (
-    CONTEXT,
-    WEIGHTS,
-    StartingWeights,
-    require_extendable,
-    with_rotary_base_for,
-)
-from neobert.config import ConfigError, from_dict
+from launcher.commands.starting_weights import WEIGHTS, StartingWeights, with_rotary_base_for
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.shape import ModelShape
-from neobert.families.table import longest_row, model_family, model_shape, requested_kernels
+from neobert.families.table import model_family, model_shape, requested_kernels
 from neobert.printable import printable
 from neobert.runfiles.chat_template import OWN, read_folder_template
-from neobert.runfiles.checkpoint.state import read_config
 from neobert.tasks.labelled_table import LabelledTable
 from neobert.tasks.specs import reported_metrics, spec_of
 
@@ -73,13 +65,6 @@ CHAT_FACTOR = 8
 """Maximum length of conversations as a multiple of the maximum length of texts."""
 MAX_LOST = 0.1
 """Share of the conversations' bytes that may be truncated because of their length (SFT008)."""
-
-MOSTLY = 0.5
-"""Short documents are dropped if long documents have at least this share of the text's tokens."""
-SHARE_OF_PEAK = 0.1
-"""Lowest learning rate, as a share of the peak rate of the continued run. An encoder of 8 x 512, trained at
-2e-3, predicted words from 4,096 tokens away after 95M tokens at 2e-4. ModernBERT used 3e-4 after 8e-4
-(arXiv:2412.13663)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +123,8 @@ def run_file_yaml(request: RunFileInputs) -> str:
 def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
     others = f"other values: neobert-launch profiles show {request.device}"
     yield Entry("profile", request.device, others, is_stated=True)
-    first = [Entry("task", request.task), *_model_entries(request), *_table_entries(request)]
+    first = [Entry("task", request.task), *_model_entries(request)]
+    first += [Entry(*key) for key in request.table.keys.items()] if request.table else []
     first += declared_entries(request.task, request.weights.folder, request.device) if request.weights else ()
     first += [] if request.adapter in (None, "null") else [Entry(ADAPTER, request.adapter)]
     yield from first
@@ -147,7 +133,7 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
     yield Entry(*request.text)
     if request.context is not None:
         assert request.weights is not None
-        longer = _context_keys(config, shape, request.weights, request.context, request.lengths)
+        longer = context_keys(config, shape, request.weights, request.context, request.lengths)
         yield from longer
         config = resolve_entries([*first, *longer], request.device)
         request = _without_short_documents(request, config.dataset.min_length)
@@ -162,16 +148,14 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
         else "tokens; longer documents are split"
     )
     yield Entry("dataset.max_seq_length", length, comment)
-    can_pack = all(each.key != PACKING for each in model_family(config).unsupported(config))
-    # Packed documents go through SDPA one by one, which takes long on a GPU.
-    is_packed = can_pack and (request.device == "cpu" or requested_kernels(config)[1] != "sdpa")
+    packing = _packing_entry(request, config)
+    is_packed = bool(packing.value)
     held_out = 0.0 if request.has_evaluation else config.dataset.validation_split or 0.0
     few = FEW_EXAMPLES * spec_of(config).texts(config)
     if request.table is not None and len(request.lengths) < few and not request.has_evaluation:
         held_out = MORE_HELD_OUT
         yield Entry("dataset.validation_split", MORE_HELD_OUT, "share of the texts, held out for the metrics")
-    why = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
-    yield Entry(PACKING, is_packed, "" if is_packed else why)
+    yield packing
     batch = BatchSize(rows_per_step(config.trainer))
     if is_chat and _is_split(request, length):
         request = replace(request, lengths=split_sizes(request.lengths, length, request.bytes_per_token))
@@ -189,11 +173,27 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
     if request.device == "gpu" and is_measured and work >= COMPILED_FLOPS:
         yield Entry("trainer.torch_compile", True, COMPILED)
     if request.table is not None:
-        size = f"about {batch.texts} texts{' a step' if batch.microbatches > 1 else ''}" if is_packed else ""
-        yield Entry("trainer.per_device_train_batch_size", rows // batch.microbatches, size)
-        yield Entry("trainer.gradient_accumulation_steps", batch.microbatches)
+        yield from _batch_entries(batch, is_packed=is_packed)
     if (of_example := spec_of(config).texts(config)) > config.trainer.per_device_eval_batch_size:
         yield Entry("trainer.per_device_eval_batch_size", of_example, "texts of one example")
+
+
+def _packing_entry(request: RunFileInputs, config: RunConfig) -> Entry:
+    """Return whether rows hold several documents, and why not.
+
+    Packed documents go through SDPA one by one, which takes long on a GPU.
+    """
+    if any(each.key == PACKING for each in model_family(config).unsupported(config)):
+        return Entry(PACKING, False, "this architecture cannot pack")
+    if request.device == "gpu" and requested_kernels(config)[1] == "sdpa":
+        return Entry(PACKING, False, "dropout of attention has no fast packed kernel")
+    return Entry(PACKING, True)
+
+
+def _batch_entries(batch: BatchSize, *, is_packed: bool) -> Iterator[Entry]:
+    size = f"about {batch.texts} texts{' a step' if batch.microbatches > 1 else ''}" if is_packed else ""
+    yield Entry("trainer.per_device_train_batch_size", batch.rows // batch.microbatches, size)
+    yield Entry("trainer.gradient_accumulation_steps", batch.microbatches)
 
 
 def _without_short_documents(request: RunFileInputs, min_tokens: int) -> RunFileInputs:
@@ -227,7 +227,7 @@ def _rate_entry_from_weights(
     rate, why = rate_from_weights(spec, folder, shape, tokens), ""
     if spec.declared(folder):
         why = "; low, because these embeddings are already trained"
-    elif request.context is not None and rate < (least := _lowest_rate(request.weights, request.task)):
+    elif request.context is not None and rate < (least := lowest_rate(request.weights, request.task)):
         rate, why = least, "; a tenth of the earlier rate"
     return _rate_entry(request, rate, shape, why)
 
@@ -252,11 +252,6 @@ def _conversation_entries(request: RunFileInputs, shape: ModelShape, length: int
 def _is_split(request: RunFileInputs, length: int) -> bool:
     """Return whether to split long conversations: dropping them would lose too much text."""
     return truncated_share(request.lengths, length) > MAX_LOST
-
-
-def _table_entries(request: RunFileInputs) -> Iterator[Entry]:
-    for key, value in (request.table.keys if request.table else {}).items():
-        yield Entry(key, value)
 
 
 def _model_entries(request: RunFileInputs) -> Iterator[Entry]:
@@ -323,85 +318,3 @@ def _rows_per_pass(request: RunFileInputs, length: int, batch: BatchSize, *, is_
         return num_text_rows(request.lengths, length, packed_into, request.bytes_per_token)
     pieces = num_piece_rows(request.lengths, length, request.bytes_per_token, is_packed=is_packed)
     return pieces * (request.num_bytes or 0) / max(1, sum(request.lengths))
-
-
-def _context_keys(
-    config: RunConfig, shape: ModelShape, weights: StartingWeights, length: int, lengths: Sequence[int]
-) -> list[Entry]:
-    """Return the keys of longer rows: batch, documents and evaluation. Raises `ProjectError` if none fit.
-
-    `config` is the config without these keys, and `lengths` are the sizes of its documents in bytes.
-    """
-    if not (spec := spec_of(config)).reads_text or spec.stores_targets:
-        message, hint = (
-            f"{CONTEXT} applies only to text without labels",
-            f"replace it with --dataset.max_seq_length {length}",
-        )
-        raise ProjectError("usage", f"{message}, but the task is {spec.name}", hint, CONTEXT, EXIT_USAGE)
-    require_extendable(weights, shape.positions, length)
-    parent = _read_parent_config(weights)
-    keys = [*_batch_keys(parent or config, length)]
-    least = _shortest_document(lengths, weights.positions)
-    keys.append(Entry("dataset.min_length", least, "short documents teach nothing about long ones"))
-    if parent is not None and parent.task == config.task and spec.predicts == "masked":
-        keys += _comparison_keys(parent, weights)
-    return keys
-
-
-def _lowest_rate(weights: StartingWeights, task: str) -> float:
-    """Return the lowest learning rate for longer rows; 0 if no run of this task has trained the weights."""
-    parent = _read_parent_config(weights)
-    if parent is None or parent.task != task:
-        return 0.0
-    return float(f"{SHARE_OF_PEAK * parent.optimizer.lr:.2g}")
-
-
-def _read_parent_config(weights: StartingWeights) -> RunConfig | None:
-    """Return the config of the run that saved the weights; None if another program saved them."""
-    with suppress(ProjectError, ConfigError, KeyError, TypeError):
-        return from_dict(read_config(weights.folder))
-    return None
-
-
-def _shortest_document(lengths: Sequence[int], positions: int) -> int:
-    """Return `positions` if documents of that many tokens hold most of a text; else 1, which keeps them all.
-
-    `lengths` are sizes in bytes.
-    """
-    long = sum(each for each in lengths if each >= positions * BYTES_PER_TOKEN)
-    return positions if long >= MOSTLY * sum(lengths) > 0 else 1
-
-
-def _batch_rows(parent: RunConfig, length: int) -> tuple[int, int, int]:
-    """Return rows of `length` tokens per microbatch, microbatches per step, and the parent's tokens per step.
-
-    The parent may have trained in several processes, and the new run begins with one.
-    """
-    trainer, world = parent.trainer, parent.distributed.nproc_per_node * parent.distributed.nnodes
-    of_microbatch = trainer.per_device_train_batch_size * longest_row(parent)
-    rows = max(1, of_microbatch // length)
-    of_step = of_microbatch * trainer.gradient_accumulation_steps * world
-    return rows, max(1, round(of_step / (rows * length))), of_step
-
-
-def _batch_keys(parent: RunConfig, length: int) -> Iterator[Entry]:
-    """Yield the batch: as many tokens per step as `parent`, the run of the weights or the profile."""
-    rows, accumulation, of_step = _batch_rows(parent, length)
-    of_evaluation = parent.trainer.per_device_eval_batch_size * longest_row(parent)
-    tokens = rows * accumulation * length
-    comment = f"{tokens:,} tokens per step, {'as' if tokens == of_step else f'{of_step:,}'} before"
-    yield Entry("trainer.per_device_train_batch_size", rows, comment)
-    yield Entry("trainer.per_device_eval_batch_size", max(1, of_evaluation // length))
-    yield Entry("trainer.gradient_accumulation_steps", accumulation)
-
-
-def _comparison_keys(parent: RunConfig, weights: StartingWeights) -> Iterator[Entry]:
-    """Yield the keys that make the first evaluation comparable with the parent's last."""
-    yield Entry(
-        "trainer.eval_source_path", weights.place, "evaluation of the earlier run: step 0 must not be worse"
-    )
-    yield Entry("trainer.eval_max_batches", parent.trainer.eval_max_batches, "as in that evaluation")
-    masks = parent.datacollator
-    yield Entry("datacollator.mlm_probability", masks.mlm_probability, "as in the earlier run")
-    yield Entry("datacollator.mlm_probability_eval", masks.mlm_probability_eval, "as in that evaluation")
-    yield Entry("datacollator.mask_all", masks.mask_all, "as in that evaluation")

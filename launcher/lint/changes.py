@@ -1,8 +1,4 @@
-"""Candidate fixes for a problem in a run file, by kind of problem.
-
-Edits of YAML preserve comments, line endings and all other lines. They take lines with their endings and a
-line number from 0. They return the new lines, or None if the key has no line of its own or no scalar value.
-"""
+"""Candidate fixes for a problem in a run file, by kind of problem."""
 
 from __future__ import annotations
 
@@ -11,14 +7,33 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.lint.line_edits import (
+    Edit,
+    Lines,
+    add_key_line,
+    apply_edit,
+    line_ending,
+    move_key_line,
+    open_section,
+    remove_key_line,
+    rename_section,
+    split_lines,
+)
 from neobert.config import ConfigIssue, all_keys, sections
-from neobert.config.document import LINE_BREAK
 from neobert.config.key_suggestions import key_in_other_section, suggest_key
 from neobert.config.migrated_files import advice_for_entry, is_legal, overriding_warmup_steps, yaml_text
-from neobert.config.migrated_keys import BETAS, advice_for_key, translate_entry, translated_choice
+from neobert.config.migrated_keys import (
+    BETAS,
+    advice_for_key,
+    advice_for_value,
+    translate_entry,
+    translated_choice,
+)
 from neobert.config.nodes import Node, find, to_plain_value
 
 RENAMED = re.compile(r"write (\w+\.\w+)(?:: (\w+))?(?:, in optimizer steps)?")
+RENAMED_TO_TWO = re.compile(r"write (\w+\.\w+) and (\w+\.\w+)")
+COUNTERPART = re.compile(r"write ([\w./-]+)")
 NO_EFFECT = "remove the line"
 REMOVED = "removed "
 QUOTED = re.compile(r"remove the quotes: (\S+)")
@@ -27,23 +42,8 @@ SHARE = "ratio"
 AS_TEXT = {"optimizer": "optim", "adapter": "adapter"}
 """Sections that other trainers write as one word, and the key that lists these words."""
 BARE = re.compile(r"[^\s,#{}\[\]]+")
-
-Lines = list[str]
-
-KEY_LINE = re.compile(
-    r"(?P<indent> *)(?P<key>[\w-]+)\s*:\s+"
-    r"(?P<value>\"[^\"#]*\"|'[^'#]*'|\[[^\[\]#]*\]|[^\s#\"'\[\]{}&*|>!][^#]*?)"
-    r"(?P<comment>\s+#[^\r\n]*)?(?P<end>\s*)"
-)
-SECTION_LINE = re.compile(r"(?P<key>[\w-]+)\s*:[ \t]*(?:#[^\r\n]*)?\s*")
-FLOW_LINE = re.compile(
-    r"(?P<key>[\w-]+)\s*:[ \t]*\{(?P<content>.*[^\s,{])?[\s,]*\}(?P<rest>\s*(?:#[^\r\n]*)?\s*)"
-)
-INDENT = "  "
 RUN_NAME, RUN_NAME_HERE = "{run_name}", "wandb.name"
 """Placeholder of the run name in Composer's paths, and the key here for its run_name."""
-MAX_LINE = 1000
-"""Longer lines are not matched: these patterns take quadratic time on blanks."""
 
 
 def candidate_changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: bool) -> Iterator[Change]:
@@ -58,6 +58,8 @@ def candidate_changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: b
         yield from _expand_section(source, issue.path, root, is_yaml=is_yaml)
     elif issue.code == "CFG003":
         yield from _respell_value(source, issue)
+        if node is not None:
+            yield from _translate_value(source, issue, node, default_quote="" if is_yaml else '"')
     elif issue.code in ("CFG001", "CFG007") and node is not None:
         if isinstance(node.value, dict):
             yield from _correct_section_name(source, issue, node, root)
@@ -65,6 +67,7 @@ def candidate_changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: b
         if is_yaml:
             yield from _remove_key_without_effect(source, issue, node)
             yield from _join_betas(source, issue, root)
+            yield from _translate_to_two_keys(source, issue, node, root)
         if steps := overriding_warmup_steps(tuple(issue.path.split(".")), root):
             yield from _remove_warmup_ratio(source, issue, steps, is_yaml=is_yaml)
             return
@@ -84,6 +87,23 @@ def _respell_value(source: str, issue: ConfigIssue) -> Iterator[Change]:
         yield from edit_changes(source, Edit(issue.line, issue.column, f"{quote}{habit[1]}{quote}", habit[2]))
 
 
+def _translate_value(source: str, issue: ConfigIssue, node: Node, *, default_quote: str) -> Iterator[Change]:
+    """Yield the text with a value of another trainer replaced by its counterpart; quotes stay."""
+    old = BARE.match(issue.source_line, issue.column - 1)
+    new = _counterpart(issue.path, to_plain_value(node))
+    if old and new:
+        quote = _quote_at(issue.source_line, issue.column) or default_quote
+        yield from edit_changes(source, Edit(issue.line, issue.column, old[0], f"{quote}{new}{quote}"))
+
+
+def _counterpart(key: str, value: Any) -> str:
+    """Return the value to write instead of another trainer's, as YAML; empty unless there is exactly one."""
+    if written := COUNTERPART.fullmatch(advice_for_value(key, value)):
+        return written[1]
+    meant = translate_entry(key.rpartition(".")[2], value)
+    return yaml_text(meant.value) if meant and meant.key == key and is_legal(key, meant.value) else ""
+
+
 def _correct_section_name(source: str, issue: ConfigIssue, node: Node, root: Node) -> Iterator[Change]:
     """Rename a misspelt section if at least half of its keys belong to the suggested section."""
     name = suggest_key(issue.path)
@@ -91,7 +111,7 @@ def _correct_section_name(source: str, issue: ConfigIssue, node: Node, root: Nod
     if "." in issue.path or name not in sections() or find(root, (name,)) is not None:
         return
     known = [key for key in node.value if f"{name}.{key}" in all_keys() or advice_for_key((name, key))]
-    lines = _rename_section(_split_lines(source), issue.line - 1, name)
+    lines = rename_section(split_lines(source), issue.line - 1, name)
     if lines is not None and known and 2 * len(known) >= len(node.value):
         yield Change("".join(lines), f"{issue.path} -> {name}", section=name)
 
@@ -103,7 +123,7 @@ def _expand_section(source: str, name: str, root: Node, *, is_yaml: bool) -> Ite
     if node is None or named is None or not is_yaml:
         return
     section, _, key = named.key.partition(".")
-    lines = _open_section(_split_lines(source), node.key.line - 1, key, named.value)
+    lines = open_section(split_lines(source), node.key.line - 1, key, named.value)
     if lines is not None:
         yield Change("".join(lines), f"{section} -> {named.key}: {named.value}")
 
@@ -116,7 +136,7 @@ def _join_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Change]
     nodes = {each: find(root, tuple(f"{section}.{each}".lstrip(".").split("."))) for each in BETAS}
     betas = [BETAS[each] if node is None else to_plain_value(node) for each, node in nodes.items()]
     others = [node.key.line - 1 for each, node in nodes.items() if node is not None and each != name]
-    lines: Lines | None = _split_lines(source)
+    lines: Lines | None = split_lines(source)
     number = issue.line - 1
     for other in others:
         lines = lines and remove_key_line(lines, other)
@@ -127,12 +147,36 @@ def _join_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Change]
         yield Change("".join(lines), f"{both} -> optimizer.betas: {yaml_text(betas)}")
 
 
+def _translate_to_two_keys(source: str, issue: ConfigIssue, node: Node, root: Node) -> Iterator[Change]:
+    """Replace the line of a length with both of its keys: of the texts, and of the positions of the model.
+
+    A key that has this value stays. A model of transformers has its own number of positions, so that its file
+    gets the first key only.
+    """
+    written, value = RENAMED_TO_TWO.fullmatch(advice_for_key(tuple(issue.path.split(".")))), node.value
+    if written is None or not all(is_legal(target, value) for target in written.groups()):
+        return
+    set_nodes = {target: find(root, tuple(target.split("."))) for target in written.groups()}
+    model_type = find(root, ("model", "type"))
+    missing = [target for target, found in set_nodes.items() if found is None]
+    if model_type is not None and model_type.value == "hf":
+        missing = [target for target in missing if target == written[1]]
+    if not missing or any(found is not None and found.value != value for found in set_nodes.values()):
+        return
+    lines = move_key_line(split_lines(source), issue.line - 1, missing[0], None)
+    for target in missing[1:]:
+        lines = lines and add_key_line(lines, target, yaml_text(value), end=line_ending(lines[0]))
+    if lines:
+        summary = " and ".join(f"{target}: {yaml_text(value)}" for target in missing)
+        yield Change("".join(lines), f"{issue.path} -> {summary}")
+
+
 def _remove_key_without_effect(source: str, issue: ConfigIssue, node: Node) -> Iterator[Change]:
     """Remove a key that has no effect, if the advice on the key starts with `NO_EFFECT`."""
     advice = advice_for_entry(tuple(issue.path.split(".")), to_plain_value(node))
     if not advice.startswith(NO_EFFECT):
         return
-    lines = remove_key_line(_split_lines(source), issue.line - 1)
+    lines = remove_key_line(split_lines(source), issue.line - 1)
     if lines is not None:
         yield Change("".join(lines), f"{REMOVED}{issue.path}: {advice.removeprefix(NO_EFFECT).lstrip('; ')}")
 
@@ -142,7 +186,7 @@ def _remove_warmup_ratio(source: str, issue: ConfigIssue, steps: int, *, is_yaml
 
     In transformers the steps have priority; here the ratio would.
     """
-    lines = remove_key_line(_split_lines(source), issue.line - 1) if is_yaml else None
+    lines = remove_key_line(split_lines(source), issue.line - 1) if is_yaml else None
     if lines is not None:
         yield Change("".join(lines), f"{REMOVED}{issue.path}: warmup_steps {steps} has priority over it")
 
@@ -167,7 +211,7 @@ def _translate_key(
         if changed is not None:
             yield Change(changed, f"{issue.path} -> {target}{suffix}")
     elif is_yaml:
-        lines = move_key_line(_split_lines(source), issue.line - 1, target, text or None)
+        lines = move_key_line(split_lines(source), issue.line - 1, target, text or None)
         if lines is not None:
             yield Change("".join(lines), f"{issue.path} -> {target}{suffix}")
 
@@ -204,7 +248,7 @@ def _rename_in_place(source: str, issue: ConfigIssue, node: Node, new: str, text
     """
     changed: str | None = source
     if text:
-        line = _split_lines(source)[node.origin.line - 1]
+        line = split_lines(source)[node.origin.line - 1]
         old = BARE.match(line, node.origin.column - 1)
         changed = (
             apply_edit(source, Edit(node.origin.line, node.origin.column, old[0], text)) if old else None
@@ -216,38 +260,12 @@ def _rename_in_place(source: str, issue: ConfigIssue, node: Node, new: str, text
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """One replacement in a line. Lines and columns count from 1."""
-
-    line: int
-    column: int
-    old: str
-    new: str
-
-    def fits(self, text: str) -> bool:
-        """Return whether the line has the text to replace at that column, as a whole word."""
-        start, stop = self.column - 1, self.column - 1 + len(self.old)
-        return text[start:stop] == self.old and not re.match(r"[\w.-]", text[stop : stop + 1])
-
-
-@dataclass(frozen=True, slots=True)
 class Change:
     """Text after one fix, a short summary of the fix, and the new name of a renamed section, if any."""
 
     source: str
     summary: str
     section: str = ""
-
-
-def apply_edit(source: str, edit: Edit) -> str | None:
-    """Return the source with one edit applied; None if it has other text at that position."""
-    lines = _split_lines(source)
-    if edit.line > len(lines) or not edit.fits(lines[edit.line - 1]):
-        return None
-    text = lines[edit.line - 1]
-    start = edit.column - 1
-    lines[edit.line - 1] = text[:start] + edit.new + text[start + len(edit.old) :]
-    return "".join(lines)
 
 
 def edit_changes(source: str, edit: Edit) -> Iterator[Change]:
@@ -260,147 +278,3 @@ def edit_changes(source: str, edit: Edit) -> Iterator[Change]:
 def _quote_at(line: str, column: int) -> str:
     """Return the quote character at a column, counted from 1; empty for any other character."""
     return line[column - 1 : column] if line[column - 1 : column] in ("'", '"') else ""
-
-
-def _split_lines(source: str) -> list[str]:
-    ends = [match.end() for match in LINE_BREAK.finditer(source)]
-    return [source[start:stop] for start, stop in zip([0, *ends], [*ends, len(source)], strict=True)]
-
-
-def remove_key_line(lines: Lines, number: int) -> Lines | None:
-    """Remove the line of a key; its section as well if the key was the only one in it."""
-    if _match_key_line(lines, number) is None and not _is_empty_key(lines, number):
-        return None
-    gone = {number}
-    section = _section_above(lines, number)
-    if section is not None and _lines_in_section(lines, section) == [number]:
-        gone.add(section)
-    return [line for place, line in enumerate(lines) if place not in gone]
-
-
-def move_key_line(lines: Lines, number: int, target: str, value: str | None) -> Lines | None:
-    """Move the key of a line to the end of its section, or of the file for a key without one.
-
-    A missing section is added at the end of the file. An inline section, `{...}` on a line, gets the key as
-    its last one, below the comment of the key.
-
-    Args:
-        value: new text of the value; None keeps the old one.
-    """
-    match, rest = _match_key_line(lines, number), remove_key_line(lines, number)
-    section, _, key = target.rpartition(".")
-    if match is None or rest is None:
-        return None
-    end = "\r\n" if lines[number].endswith("\r\n") else "\n"
-    text = f"{key}: {value or match['value'].rstrip()}{match['comment'] or ''}{end}"
-    if section and (
-        inline := next((line for line in rest if _opens_section(FLOW_LINE, line, section)), None)
-    ):
-        place, above = rest.index(inline), (match["comment"] or "").strip()
-        extended = _append_to_inline_section(inline, f"{key}: {value or match['value'].rstrip()}")
-        return [*rest[:place], *([above + end] if above else []), extended, *rest[place + 1 :]]
-    header = _find_header(rest, section) if section else None
-    if header is None:
-        added = [f"{section}:{end}", INDENT + text] if section else [text]
-        return [*_with_final_line_ending(rest, end), *added]
-    children = _lines_in_section(rest, header)
-    if not children:
-        return None
-    last = children[-1] + 1
-    return [
-        *_with_final_line_ending(rest[:last], end),
-        " " * _indent_width(rest[children[0]]) + text,
-        *rest[last:],
-    ]
-
-
-def _open_section(lines: Lines, number: int, key: str, value: str) -> Lines | None:
-    """Turn `SECTION: OLD` into a section whose only key has the value; the comment stays with the section."""
-    match = _match_key_line(lines, number)
-    if match is None or match["indent"]:
-        return None
-    end = "\r\n" if lines[number].endswith("\r\n") else "\n"
-    header = f"{match['key']}:{match['comment'] or ''}{end}"
-    return [*lines[:number], header, f"{INDENT}{key}: {value}{end}", *lines[number + 1 :]]
-
-
-def _with_final_line_ending(lines: Lines, end: str) -> Lines:
-    if not lines or lines[-1].endswith("\n") or not lines[-1]:
-        return lines
-    return [*lines[:-1], lines[-1] + end]
-
-
-def _rename_section(lines: Lines, number: int, name: str) -> Lines | None:
-    match = _match_line(SECTION_LINE, lines[number])
-    if match is None:
-        return None
-    return [*lines[:number], name + lines[number][match.end("key") :], *lines[number + 1 :]]
-
-
-def _match_line(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
-    return pattern.fullmatch(line) if len(line) <= MAX_LINE else None
-
-
-def _match_key_line(lines: Lines, number: int) -> re.Match[str] | None:
-    """Match a key with a scalar; None if the value continues on the next line."""
-    match = _match_line(KEY_LINE, lines[number])
-    following = next((line for line in lines[number + 1 :] if line.strip()), "")
-    is_continued = _indent_width(following) > _indent_width(
-        lines[number]
-    ) and not following.lstrip().startswith("#")
-    return None if match is None or is_continued else match
-
-
-def _is_empty_key(lines: Lines, number: int) -> bool:
-    """Return whether a line is a key without a value, or with `null`, and no lines below it."""
-    line = lines[number].lstrip(" ")
-    following = next((each for each in lines[number + 1 :] if _is_content(each)), "")
-    is_opening = _indent_width(following) > _indent_width(lines[number]) or following.lstrip().startswith(
-        "- "
-    )
-    return _match_line(SECTION_LINE, line) is not None and not is_opening
-
-
-def _indent_width(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))
-
-
-def _is_content(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
-
-
-def _section_above(lines: Lines, number: int) -> int | None:
-    """Return the number of the line that opens the section of an indented line; None without one."""
-    for place in range(number - 1, -1, -1):
-        if _is_content(lines[place]) and _indent_width(lines[place]) < _indent_width(lines[number]):
-            return place if _match_line(SECTION_LINE, lines[place]) else None
-    return None
-
-
-def _find_header(lines: Lines, section: str) -> int | None:
-    return next(
-        (place for place, line in enumerate(lines) if _opens_section(SECTION_LINE, line, section)), None
-    )
-
-
-def _opens_section(pattern: re.Pattern[str], line: str, section: str) -> bool:
-    match = _match_line(pattern, line)
-    return match is not None and match["key"] == section
-
-
-def _append_to_inline_section(line: str, entry: str) -> str:
-    match = FLOW_LINE.fullmatch(line)
-    assert match is not None
-    content = f"{match['content']}, {entry}" if match["content"] else entry
-    return f"{match['key']}: {{{content}}}{match['rest']}"
-
-
-def _lines_in_section(lines: Lines, header: int) -> list[int]:
-    """Return the numbers of the lines in a section, without blank lines and comments."""
-    children = []
-    for place in range(header + 1, len(lines)):
-        if _is_content(lines[place]):
-            if _indent_width(lines[place]) == 0:
-                break
-            children.append(place)
-    return children

@@ -292,8 +292,7 @@ def _early_end_error(state: RehearsalState, part: str, child: subprocess.Popen[b
 def _failure_reason(state: RehearsalState, child: subprocess.Popen[bytes]) -> str:
     error = read_error_file(state.error_file)
     if error is not None:
-        parts = (f"{error.message} [{error.code}]", error.place, error.hint)
-        return "; ".join(filter(None, parts))
+        return "; ".join(filter(None, (f"{error.located_message} [{error.code}]", error.hint)))
     lines = state.log.read_text(encoding="utf-8", errors="replace").split("\n")
     tail = [line.strip() for line in lines if line.strip()][-TAIL_LINES:]
     return " / ".join([f"exit {child.returncode}", *tail])

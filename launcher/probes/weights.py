@@ -76,7 +76,7 @@ def _weights_error(config: RunConfig, path: Path) -> ProjectError | None:
     except ProjectError as error:
         if error.hint and error.place in all_keys():  # the edits of the section
             return error
-        return ProjectError("DAT001", f"{error.place}: {error.message}", error.hint)  # a damaged file
+        return ProjectError("DAT001", error.located_message, error.hint)  # a damaged file
     return None
 
 

@@ -1,4 +1,4 @@
-"""Command to run after a launch: load the model, or resume."""
+"""Command to run after a launch: use the model, or resume."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from launcher.rundir.directory import halt_removal_command
 from launcher.rundir.records import read_json
 from neobert.errors import EXIT_OK
-from neobert.families.table import family_by_model_type
+from neobert.plan.tokenizer_contents import ROLE_SPELLINGS, SETTINGS, content_or_empty
 from neobert.runfiles.checkpoint.folders import BEST, follow_pointer
 from neobert.runfiles.run_dir import CHECKPOINTS, HALT, RESOLVED
 from neobert.tasks.short_commands import SHORT_COMMANDS
@@ -22,28 +22,34 @@ MODELING_CODE = "modeling_neobert.py"
 def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
     """Return the command that uses the model of a finished run, or resumes an unfinished run.
 
-    The task of the model decides: predict labels, chat, continue prompts or encode texts; otherwise Python
-    code that loads the model. Uses `checkpoints/best` if the run has one. A resume first removes a HALT file.
+    The task of the model decides: predict labels or a masked word, chat, continue prompts or encode texts.
+    Uses `checkpoints/best` if the run has one. A resume first removes a HALT file.
     """
     if exit_code == EXIT_OK and checkpoint:
         checkpoint = follow_pointer(folder / CHECKPOINTS, BEST) or checkpoint
         resolved = read_json(folder / RESOLVED) or {}
-        spec, model = SPECS.get(str(resolved.get("task"))), resolved.get("model")
-        if spec is not None and spec.labels is not None:
+        spec = SPECS.get(str(resolved.get("task")))
+        if spec is None:  # a damaged record
+            trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
+            return f"AutoModel.from_pretrained({str(checkpoint)!r}{trust})"
+        if spec.labels is not None:
             return f"{shlex.join(['neobert-launch', 'predict', str(checkpoint)])} FILE"
-        if spec is not None and spec.predicts == "pairs":
+        if spec.predicts == "pairs":
             return f"{shlex.join(['neobert-launch', 'encode', str(checkpoint)])} TEXTS --index FOLDER"
-        if spec is not None and spec.stores_targets:
+        if spec.stores_targets:
             return shlex.join(["neobert-launch", "chat", str(checkpoint)])
-        if spec is not None and spec.predicts == "next":
+        if spec.predicts == "next":
             generation = shlex.join(["neobert-launch", "evaluate", "generation", str(checkpoint)])
             return f"{generation} FILE"
-        trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
-        family = family_by_model_type(str(model.get("type")) if isinstance(model, dict) else "")
-        auto_class = family.model_class or ("AutoModel" if spec is None else spec.auto_class)
-        return f"{auto_class}.from_pretrained({str(checkpoint)!r}{trust})"
+        return shlex.join(["neobert-launch", "predict", str(checkpoint), _text_with_mask(checkpoint)])
     again = resume_command(has_checkpoint=checkpoint is not None)
     return f"{halt_removal_command(folder)} && {again}" if (folder / HALT).exists() else again
+
+
+def _text_with_mask(checkpoint: Path) -> str:
+    """Return an example of a text for `predict`, with the mask token of the checkpoint's tokenizer."""
+    mask = content_or_empty(checkpoint / SETTINGS).get("mask_token")
+    return f"A text with a {mask if isinstance(mask, str) else ROLE_SPELLINGS['mask_token'][0]}."
 
 
 def resume_command(*, has_checkpoint: bool) -> str:

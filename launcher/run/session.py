@@ -221,4 +221,4 @@ def tolerate_full_disk(name: str) -> Iterator[None]:
     try:
         yield
     except ProjectError as error:
-        console.log(printable(f"warning: could not write {name}: {error.place} {error.message}"))
+        console.log(printable(f"warning: could not write {name}: {error.located_message}"))

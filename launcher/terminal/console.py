@@ -145,9 +145,8 @@ def describe_error(error: ProjectError) -> str:
 
 def plain_description(error: ProjectError) -> str:
     """Format an error without colors: location, message and code, then the hint on its own line."""
-    place = f"{error.place}: " if error.place else ""
     hint = f"\n  = hint: {printable(error.hint)}" if error.hint else ""
-    return printable(f"{place}{error.message} [{error.code}]") + hint
+    return printable(f"{error.located_message} [{error.code}]") + hint
 
 
 def safe_text(text: str, *, has_colour: bool) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from neobert.config import from_dict
 from neobert.data.sources.pair_columns import POSITIVES, QUERIES
-from neobert.data.sources.rows import TEXT, Field, RowFormat, without_whitespace_and_case
-from neobert.data.sources.text_files import read_rows
+from neobert.data.sources.rows import TEXT, Field, RowFormat, parse_text, without_whitespace_and_case
+from neobert.data.sources.text_files import read_rows, read_table
 from neobert.encoding.texts import open_texts, require_text_format, unusable_texts_error
 from neobert.mining.request import Request
+from neobert.runfiles.model_folder import read_run_config
+from neobert.tasks.specs import spec_of
 
 QUERY_OPTION, POSITIVE_OPTION = "--query-column", "--positive-column"
 POSITIVE = "positive"
@@ -42,7 +46,7 @@ class Pairs:
         answers: numbers of the documents of each query, in the order of the rows.
         rows: number of rows.
         empty: rows without a query or without a document.
-        copies: rows with the pair of an earlier row.
+        copies: pairs that an earlier row has, or the same row.
     """
 
     queries: DistinctTexts = field(default_factory=DistinctTexts)
@@ -52,19 +56,21 @@ class Pairs:
     empty: int = 0
     copies: int = 0
 
-    def add(self, query: str, document: str) -> None:
-        """Count a row, and add its pair unless a text is empty or the pair is known."""
+    def add(self, query: str, documents: Sequence[str]) -> None:
+        """Count a row, and add its pairs unless a text is empty or the pair is known."""
         self.rows += 1
-        if not query.strip() or not document.strip():
+        documents = [document for document in documents if document.strip()]
+        if not query.strip() or not documents:
             self.empty += 1
             return
-        place, number = self.queries.add(query), self.documents.add(document)
+        place = self.queries.add(query)
         if place == len(self.answers):
             self.answers.append([])
-        if number in self.answers[place]:
-            self.copies += 1
-        else:
-            self.answers[place].append(number)
+        for number in map(self.documents.add, documents):
+            if number in self.answers[place]:
+                self.copies += 1
+            else:
+                self.answers[place].append(number)
 
     def excluded(self) -> list[set[int]]:
         """Return the documents that each query cannot have as negatives: its answers, and its own text."""
@@ -79,12 +85,8 @@ def read_pairs(request: Request) -> Pairs:
     """Read the pairs and the corpus of a request. Raises `ProjectError` for an unusable file or no pairs."""
     path, pairs = Path(request.pairs), Pairs()
     require_text_format(path)
-    fields = (
-        Field(TEXT, QUERY_OPTION, request.query_column, QUERIES),
-        Field(POSITIVE, POSITIVE_OPTION, request.positive_column, POSITIVES),
-    )
-    for row in read_rows(path, RowFormat(fields, tsv_quotes=False)):
-        pairs.add(row[TEXT], row[POSITIVE])
+    for row in read_rows(path, _row_format(request)):
+        pairs.add(row[TEXT], row[POSITIVE] or ())
     if not pairs.answers:
         raise unusable_texts_error(
             path, "the file has no pairs", "pass a table with a query and its document per row"
@@ -94,3 +96,23 @@ def read_pairs(request: Request) -> Pairs:
             if text.strip():
                 pairs.documents.add(text)
     return pairs
+
+
+def _row_format(request: Request) -> RowFormat:
+    """Return the columns to read: the requested ones, else those of the model's run that the table has."""
+    as_read = RowFormat((), tsv_quotes=False)
+    first = next((values for _, values in read_table(Path(request.pairs), as_read)), {})
+    config = from_dict(read_run_config(Path(request.folder)) or {})
+    of_run = spec_of(config).rows(config).fields
+    is_of_pairs = any(field.name == POSITIVE for field in of_run)
+    columns = {field.name: field.column for field in of_run if is_of_pairs and field.column in first}
+    query = Field(TEXT, QUERY_OPTION, request.query_column or columns.get(TEXT), QUERIES)
+    column = request.positive_column or columns.get(POSITIVE)
+    positive = Field(POSITIVE, POSITIVE_OPTION, column, POSITIVES, read=_parse_positives)
+    return replace(as_read, fields=(query, positive))
+
+
+def _parse_positives(cell: object, location: str) -> list[str]:
+    """Return the documents of a cell, which is a text or a list. Raises DAT011 for anything else."""
+    cells = cell if isinstance(cell, list | tuple) else [cell]
+    return [parse_text(each, POSITIVE, location, POSITIVE_OPTION) for each in cells]

@@ -24,8 +24,7 @@ from neobert.data.sources.saved_rows import split_folders
 from neobert.encoding.texts import numbered_lines, require_text_format, size_and_digest, unusable_texts_error
 from neobert.errors import ProjectError
 from neobert.plurals import listed
-from neobert.runfiles.model_folder import read_json
-from neobert.runfiles.run_dir import RESOLVED
+from neobert.runfiles.model_folder import read_run_config
 from neobert.tasks.labelled_table import read_rows
 from neobert.tasks.spec import TaskSpec
 
@@ -111,7 +110,7 @@ def open_inputs(
     first = next(iter(Inputs(path, ()).rows()), None)
     if first is None:
         raise unusable_texts_error(path, "the file has no texts", "pass a file with text")
-    run = _read_run_config(folder)
+    run = read_run_config(folder)
     row = spec.rows(from_dict(run or {"task": spec.name})).fields
     fields = _text_fields(row, first)
     fields[0] = replace(fields[0], column=column or fields[0].column)
@@ -129,13 +128,6 @@ def _single_split(path: Path) -> Path:
         message = f"the path is a dataset of {len(splits)} splits"
         raise unusable_texts_error(path, message, f"pass one of them: {listed([*map(str, splits)], 5)}")
     return splits[0]
-
-
-def _read_run_config(folder: Path) -> dict[str, Any] | None:
-    """Return the resolved config of the run that a folder belongs to, or None."""
-    places = (folder, folder.absolute().parent.parent)
-    run = next((each for each in places if (each / RESOLVED).is_file()), None)
-    return None if run is None else read_json(run / RESOLVED)
 
 
 def _text_fields(row: Sequence[Field], first: Mapping[str, Any]) -> list[Field]:

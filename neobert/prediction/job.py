@@ -78,7 +78,7 @@ def _score_predictions(
                 raise label
             scorer.add(item, label, prediction, place)
         except ProjectError as error:
-            unread, first = unread + 1, first or f"{error.place}: {error.message}"
+            unread, first = unread + 1, first or error.located_message
     return scorer.report() | ({"unread_labels": {"rows": unread, "first": first}} if unread else {})
 
 

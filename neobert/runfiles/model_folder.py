@@ -32,6 +32,13 @@ def model_folder(path: Path) -> Path:
     return best_or_newest_checkpoint(path / CHECKPOINTS)
 
 
+def read_run_config(folder: Path) -> dict[str, Any] | None:
+    """Return the resolved config of the run that a folder belongs to, or None."""
+    places = (folder, folder.absolute().parent.parent)
+    run = next((each for each in places if (each / RESOLVED).is_file()), None)
+    return None if run is None else read_json(run / RESOLVED)
+
+
 def folder_of_weights(path: Path) -> Path:
     """Return `path` if it is a folder, or the parent folder of a weights file."""
     return path if path.is_dir() else path.parent

@@ -18,7 +18,7 @@ from typing import Any
 from neobert.config.text_formats import TEXT, hint_for_plain_text, text_format, uncompressed_suffix
 from neobert.data.sources.file_listing import is_saved_dataset, resolve_paths
 from neobert.data.sources.file_selection import TRAIN, TextFile, select_files
-from neobert.data.sources.rows import RowFormat
+from neobert.data.sources.rows import RowFormat, looks_like_value
 from neobert.data.sources.saved_rows import saved_rows, split_folders
 from neobert.data.sources.splits import evaluation_split
 from neobert.data.sources.table_rows import Rows
@@ -266,7 +266,7 @@ def _refuse_no_header(values: Mapping[str, Any], location: str) -> None:
     # pandas writes its index as a first column without a name, spreadsheets write empty last columns.
     first = next(iter(values), "")
     names = [name for name in values if name.strip() or (name != first and values[name])]
-    looks_wrong = any(not name.strip() or len(name) > 60 or name.strip().isdigit() for name in names)
+    looks_wrong = any(not name.strip() or looks_like_value(name) for name in names)
     if values and (looks_wrong or not names):
         file = Path(location.rpartition(":")[0] or location)
         message = f"column names look like values: {listed([*map(quoted, values)], 5)}"

@@ -137,6 +137,22 @@ def test_csv_that_is_broken_is_named_by_its_line(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("first_line", "is_row"),
+    [
+        ("5.000,A man dances", True),
+        ("1,A man with a hat is dancing.", True),
+        ("Serial no.,How old are you?", False),
+        (",body", False),
+    ],
+)
+def test_a_first_line_that_is_a_row_is_named_in_the_hint(tmp_path, first_line, is_row):
+    path = put(tmp_path / "a.csv", f"{first_line}\nx,y\n".encode())
+    hint = refused(path, "DAT011", "none of the columns").hint
+    assert hint.startswith("add a header line or set dataset.column_names, ") == is_row
+    assert "set dataset.text_column to one of the columns: " in hint
+
+
+@pytest.mark.parametrize(
     ("name", "delimiter"), [("e.csv", ";"), ("f.csv", "\t"), ("g.tsv", ","), ("h.csv", "|")]
 )
 def test_the_header_names_the_delimiter(tmp_path, name, delimiter):

@@ -176,7 +176,8 @@ def test_saved_datasets(tmp_path):
     splits["train"].save_to_disk(tmp_path / "single")
     assert texts(corpus(tmp_path / "single").train) == TEXTS
     refused("DAT011", "no column 'text'", path=str(tmp_path / "single"), text_column="text")
-    refused("DAT011", "holds a number", path=str(tmp_path / "single"), text_column="id")
+    error = refused("DAT011", "holds a number", path=str(tmp_path / "single"), text_column="id")
+    assert error.place == f"{tmp_path / 'single'} (train), row 1"
     (tmp_path / "single" / "state.json").write_text("{", encoding="utf-8")
     refused("DAT001", "cannot be opened", path=str(tmp_path / "single"))
 

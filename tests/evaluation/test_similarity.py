@@ -35,6 +35,14 @@ def test_spearman_is_that_of_the_vectors_of_the_folder(tmp_path, model_folder, m
     assert report["pairs"] == 3
 
 
+def test_a_table_without_a_header_line_is_named_as_such(tmp_path):
+    file = tmp_path / "sts.tsv"
+    file.write_text("5.000\tA plane is taking off.\tAn air plane is taking off.\n" * 2)
+    with pytest.raises(ProjectError, match="none of the columns is named query") as caught:
+        read_scored_pairs(file, USUAL)
+    assert caught.value.hint.startswith("add a header line, as the first line seems to be a row; or set")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -140,7 +140,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command):
         (["train", "-p", "cpu-demo", "--steps", "0"], "--steps"),
         (
             ["train", "-p", "cpu-demo", "--unguarded", "x"],
-            "--unguarded: --unguarded launches even if checks fail",
+            "error: --unguarded launches even if checks fail",
         ),
         (["init", "--size", "huge"], "for '--size': 'huge' is not one of 'tiny', 'small', 'base'"),
         (["lint", "--profile", "cpu-demo"], "no such option: --profile [usage]\n  = hint: see `"),

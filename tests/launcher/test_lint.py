@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.lint.changes import Edit, apply_edit
 from launcher.lint.discovery import discover, skip_file_in_folder
 from launcher.lint.fixes import fix_file
+from launcher.lint.line_edits import Edit, apply_edit
 from neobert.config import all_keys
 from neobert.config.migrated_keys import rename_table
 from profiles import registry
@@ -200,6 +200,18 @@ def test_a_huge_number_in_a_file_of_another_tool_hides_no_finding(name, command,
     assert f"left out {tmp_path / name}" in answer.err
 
 
+def test_junit_counts_the_failure_of_a_file_once(command, tmp_path):
+    """The check of all files fails with each of them; with warnings under --strict, it alone fails."""
+    bad = write(tmp_path / "bad.yaml", "profile: cpu-demo\ntrainer: {max_stepz: 3}\n")
+    write(tmp_path / "good.yaml", "profile: cpu-demo\n")
+    found = command("lint", tmp_path, "--output-format", "junit").out
+    assert ' failures="1" ' in found
+    assert "CFG010" not in found
+    write(bad, "profile: cpu-demo\ntrainer: {max_steps: 99}\n")
+    warned = command("lint", tmp_path, "--strict", "--output-format", "junit").out
+    assert '<failure message="1 of 2 files failed">' in warned
+
+
 @pytest.mark.parametrize("choice", [("--select", "CKP"), ("--ignore", "CFG010")])
 def test_what_is_not_chosen_is_not_told_of_a_folder_either(choice, command, tmp_path):
     write(tmp_path / "bad.yaml", PROD + "trainer:\n  save_steps: 0\n")
@@ -362,6 +374,9 @@ def test_fix_keeps_line_ends_links_and_a_byte_order_mark(tmp_path):
         "quartet2: {enable: true}\n",
         "trainer:\n  output_dir: 5\n",
         "save_folder: ckpts/{run_name}\n",
+        "task: regression\n",
+        "adapter: {type: dora}\n",
+        "seq_len: 256\ndataset: {max_seq_length: 128}\n",
     ],
 )
 def test_fix_leaves_alone_what_it_could_get_wrong(text, run_file):
@@ -419,6 +434,19 @@ dataset:
     "profile: cpu-demo\nsave_folder: ckpts/{run_name}\nrun_name: c4\nwandb: {}\n": (
         "profile: cpu-demo\nwandb: {name: c4}\ntrainer:\n  output_dir: ckpts/c4\n"
     ),
+    'profile: cpu-demo\ntask: mlm  # words\ntrainer:\n  metric_for_best_model: "eval_loss"\n': (
+        'profile: cpu-demo\ntask: pretrain  # words\ntrainer:\n  metric_for_best_model: "eval/loss"\n'
+    ),
+    "profile: cpu-demo\ndataset:\n  max_seq_len: 256  # short\n  path: notes\n": (
+        "profile: cpu-demo\ndataset:\n  path: notes\n  max_seq_length: 256  # short\n"
+        "model:\n  max_position_embeddings: 256\n"
+    ),
+    "profile: cpu-demo\nmodel: {max_position_embeddings: 256}\nseq_len: 256\n": (
+        "profile: cpu-demo\nmodel: {max_position_embeddings: 256}\ndataset:\n  max_seq_length: 256\n"
+    ),
+    "profile: cpu\nmodel: {type: hf, config: bert}\nblock_size: 256\n": (
+        "profile: cpu\nmodel: {type: hf, config: bert}\ndataset:\n  max_seq_length: 256\n"
+    ),
 }
 
 
@@ -452,6 +480,12 @@ def test_fix_says_why_it_leaves_keys_of_json(command, tmp_path):
     path = write(tmp_path / "args.json", '{"learning_rate": 5e-5, "report_to": ["wandb"], "do_train": true}')
     reason = "fix the rest manually: in JSON and TOML, --fix renames keys, but does not move or remove them\n"
     assert f"fixed 1 of 3 problems in keys and values; {reason}" in command("lint", "--fix", path).err
+
+
+def test_fix_translates_values_of_json(tmp_path):
+    path = write(tmp_path / "run.json", '{"task": "mlm", "trainer": {"mixed_precision": true}}')
+    assert len(fix_file(path).done) == 2
+    assert path.read_text() == '{"task": "pretrain", "trainer": {"mixed_precision": "bf16"}}'
 
 
 def test_fix_says_which_number_of_steps_holds_without_the_one_it_removed(command, run_file):

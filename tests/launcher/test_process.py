@@ -229,10 +229,14 @@ def test_the_model_to_load_is_the_best_one_where_there_is_one(tmp_path):
         ("classification", f"predict {tmp_path}/checkpoints/5 FILE"),
         ("causal", f"evaluate generation {tmp_path}/checkpoints/5 FILE"),
         ("sft", f"chat {tmp_path}/checkpoints/5"),
+        ("pretrain", f"predict {tmp_path}/checkpoints/5 'A text with a [MASK].'"),
     ):
         (tmp_path / "resolved.json").write_text(json.dumps({"task": task}))
         ending = summarize_run(tmp_path, 0, [], tmp_path / "error.json")
         assert ending.next_command == f"neobert-launch {command}"
+    (tmp_path / "checkpoints" / "5" / "tokenizer_config.json").write_text('{"mask_token": "<mask>"}')
+    ending = summarize_run(tmp_path, 0, [], tmp_path / "error.json")
+    assert ending.next_command.endswith(" 'A text with a <mask>.'")
 
 
 def test_a_torn_error_file_is_no_error_of_ours(tmp_path):

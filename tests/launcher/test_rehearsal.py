@@ -148,7 +148,7 @@ def test_a_run_that_stops_itself_states_its_reason(subject, planted, tmp_path, c
 @pytest.mark.child
 def test_a_run_that_stops_for_another_error_has_told_nothing(subject, planted):
     planted("EXP004")
-    with pytest.raises(IncompleteError, match=r"step 3 of 28; it leapt \[EXP004\]; nowhere; give another"):
+    with pytest.raises(IncompleteError, match=r"step 3 of 28; nowhere: it leapt \[EXP004\]; give another"):
         probe_rehearsal(subject)
 
 

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.report.formats.text import excerpt, token_end
+from launcher.terminal.console import plain_description
+from neobert.errors import ProjectError
 
 ANSI = re.compile(r"\x1b\[[\d;]*m")
 BAD = "profile: cpu-demo\ntrainer:\n  save_every: 5\n  max_steps: -1  # all\n"
@@ -122,3 +124,19 @@ def test_a_file_that_cannot_be_read_has_nothing_to_fix(content, command, tmp_pat
     for words in (("lint", path), ("lint", "--fix", path)):
         answer = command(*words)
         assert (answer.code, "fixable" in answer.out) == (2, False), answer
+
+
+@pytest.mark.parametrize(
+    ("place", "message", "shown"),
+    [
+        ("run.yaml:3", "not YAML", "run.yaml:3: not YAML"),
+        ("", "not YAML", "not YAML"),
+        ("trainer.max_steps", "trainer.max_steps is 6", "trainer.max_steps is 6"),
+        ("dataset.mixture", "dataset.mixture[1] has no path", "dataset.mixture[1] has no path"),
+        ("model", "model.type is hf", "model: model.type is hf"),
+        ("model.dropout", "model.dropout_rate is 1", "model.dropout: model.dropout_rate is 1"),
+        ("hidden", "no file, 1 hidden", "hidden: no file, 1 hidden"),
+    ],
+)
+def test_an_error_names_its_place_once(place, message, shown):
+    assert plain_description(ProjectError("X", message, place=place)) == f"{shown} [X]"

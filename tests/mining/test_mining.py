@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neobert.config import from_dict, to_dict
 from neobert.errors import ProjectError
 from neobert.mining.job import run
 from neobert.mining.negatives import choose_negatives
@@ -111,9 +112,38 @@ def test_pairs_that_cannot_be_read_are_refused(mine, tmp_path):
     assert "--positive-column" in caught.value.hint
 
 
+def test_a_list_of_documents_is_a_pair_each(mine):
+    rows = [
+        {"query": "the model", "positive": ["a b c", "", "reads text", "A b C"]},
+        {"query": "reads", "positive": "c c c"},
+        {"query": "text", "positive": []},
+    ]
+    report, found = mine(rows)
+    pairs = [(row["query"], row["positive"]) for row in found]
+    assert pairs == [("the model", "a b c"), ("the model", "reads text"), ("reads", "c c c")]
+    assert (report["rows"], report["rows_without_a_text"], report["copies_removed"]) == (3, 1, 1)
+    with pytest.raises(ProjectError, match="column 'positive' holds a number, not text") as caught:
+        mine([{"query": "a", "positive": [1]}])
+    assert caught.value.hint == "set --positive-column to a column of strings"
+
+
+def test_columns_are_those_of_the_run_where_the_table_has_them(mine, model_folder):
+    config = {
+        "task": "contrastive",
+        "dataset": {"text_column": "q"},
+        "contrastive": {"positive_column": "best"},
+    }
+    run = model_folder / "resolved.json"
+    run.write_text(json.dumps(to_dict(from_dict(config))))
+    row = {"q": "the model", "best": "a b c", "answer": "text"}
+    assert mine([row])[1][0]["positive"] == "a b c"
+    assert mine([row], positive_column="answer")[1][0]["positive"] == "text"
+    assert mine([{"query": "the model", "answer": "text"}])[1][0]["positive"] == "text"
+
+
 def test_a_row_of_pairs_is_counted_once():
     pairs = Pairs()
     for query, document in (("a", "b"), ("a", "B "), ("A", "c"), ("d", "b")):
-        pairs.add(query, document)
+        pairs.add(query, [document])
     assert (pairs.answers, pairs.copies, pairs.documents.texts) == ([[0, 1], [0]], 1, ["b", "c"])
     assert pairs.excluded() == [{0, 1}, {0}]

@@ -112,4 +112,5 @@ def test_scores_are_correlated(saved, tmp_path, scores_of):
     wanted = float(torch.corrcoef(torch.stack([found, found**3]))[0, 1])
     assert (report["labelled"], report["spearman"]) == (12, 1.0)
     assert report["pearson"] == pytest.approx(wanted, abs=1e-4)
+    assert report["rmse"] == pytest.approx(float((found - found**3).square().mean().sqrt()), rel=1e-3)
     assert wanted < 0.9999

@@ -428,7 +428,12 @@ def test_rows_without_text_or_label_are_left_out(make_run, run, metrics, tmp_pat
     assert re.search(r"\(dev, 1 file\): 1 row has no text and is left out", caplog.text)
     assert metrics(run_dir)[-1]["eval/mcc"] == 0.0
     assert "every text is predicted as the same class" in caplog.text
-    prepared = prepare(from_dict(json.loads((run_dir / "resolved.json").read_text(encoding="utf-8"))))
+    resolved = from_dict(json.loads((run_dir / "resolved.json").read_text(encoding="utf-8")))
+    prepared = prepare(resolved)
+    facts = describe(resolved, prepared)
+    file = text / "train.jsonl"
+    assert facts["rows_without"] == {"text": 2, "label": 1}
+    assert facts["first_row_without"] == {"text": f"{file}:61", "label": f"{file}:63"}
     for split, store, kept in (("train", prepared.train, 60), ("eval", prepared.eval, 20)):
         counts = prepared.report[split]
         assert (len(store), counts["segments"], sum(counts["labels"].values())) == (kept, kept, kept)

@@ -388,6 +388,8 @@ ROWS: list[Row] = [
     ("DAT005", {}, "facts.inspection.prepared.dropped_share", 0.0501, 0.05, "are dropped"),
     ("DAT005", {"facts.inspection.prepared.documents": 100}, "facts.inspection.prepared.rows_without",
      {"label": 2}, {}, "2 of 100 training rows left out, because they have no label"),
+    ("DAT005", {"facts.inspection.prepared.first_row_without": {"label": "a.csv:7", "text": "a.csv:3"}},
+     "facts.inspection.prepared.rows_without", {"label": 2}, {}, "have no label; the first is a.csv:7"),
     ("NUM006", {}, "facts.inspection.prepared.special_targets", 1, 0, "special tokens"),
     ("NUM006", {}, "facts.inspection.prepared.padding_targets", 1, 0, "are padding"),
     ("NUM006", {}, "facts.inspection.prepared.wrong_labels", 1, 0, "differ from the text"),

@@ -1,5 +1,6 @@
 """Limits on sizes and memory: just at them, and just beyond."""
 
+import re
 from dataclasses import replace
 from math import inf, nextafter
 from typing import Any
@@ -185,6 +186,18 @@ def test_recomputation_is_predicted_with_the_kernels_that_recompute(step, hint):
     device = device_filled_by(*LARGE, *keys, profile="h200-prod") + step
     (one,) = found("MEM001", run_of(*LARGE, profile="h200-prod"), device_memory_mib=device)
     assert one.hint == hint
+
+
+@pytest.mark.parametrize("hidden", [64, 100, 113, 765, 768, 770])
+@pytest.mark.parametrize("heads", [1, 3, 4, 12, 113])
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_the_sizes_of_a_hint_are_legal(hidden, heads, on_gpu):
+    shape = shape_with(hidden_size=hidden, num_attention_heads=heads)
+    for one in _head_violations(shape, runs_own_kernels=on_gpu):
+        key, values = re.match(r"set model\.(\w+) to ([\d, or]+)[,;]", one.hint).groups()
+        for value in map(int, re.findall(r"\d+", values)):
+            sizes = {"hidden_size": hidden, "num_attention_heads": heads} | {key: value}
+            assert [*_head_violations(shape_with(**sizes), runs_own_kernels=on_gpu)] == []
 
 
 def test_the_attention_of_transformers_takes_any_head_size():

@@ -12,6 +12,7 @@ from neobert.config.schema import RunConfig
 from neobert.families.table import model_family, named_weights, requested_rows
 from neobert.plan import Plan
 from neobert.plurals import counted, percent
+from neobert.printable import printable
 from neobert.runfiles.part_faults import UNFINISHED
 from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
@@ -242,7 +243,9 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("dataset.long_documents", message, _keep_text_hint(run, plan))
     for name, number in prepared.rows_without.items():
         rows = counted(prepared.documents, "training row")
-        message = f"{number:,} of {rows} left out, because they have no {name}"
+        first = prepared.first_row_without.get(name, "")
+        located = f"; the first is {printable(first)}" if first else ""
+        message = f"{number:,} of {rows} left out, because they have no {name}{located}"
         yield Violation("dataset", message, f"complete the rows without a {name}, or remove them")
     if prepared.dropped_share > MAX_LOST:
         lengths = _describe_median_length(prepared)

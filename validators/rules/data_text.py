@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from neobert.config.corpora import is_remote
+from neobert.errors import prefix_place
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import percent
@@ -98,7 +99,7 @@ def unreadable_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     prepared = facts.inspection
     for text in require_group(facts.text):
-        message = f"{text.place}: {text.message}"
+        message = prefix_place(text.place, text.message)
         is_missing = not text.exists and facts.data is not None  # DAT001 reports it
         is_refused = prepared is not None and prepared.refusal.message == message  # DAT014 reports it
         if text.message and not (is_missing or is_refused):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import log
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import RunConfig
@@ -20,6 +22,12 @@ from validators.thresholds import MEMORY_SHARE
 
 PROFILE_SHARE = 0.25
 IDLE_MEMORY_SHARE = 0.5
+
+HEADS = "model.num_attention_heads"
+HEAD_SIZES = range(1, 257)
+"""Head sizes that hints suggest: no kernel takes a larger one."""
+USUAL_HEAD_SIZE = 64
+MAX_SUGGESTED = 3
 
 CHECKPOINTING = "trainer.gradient_checkpointing"
 
@@ -130,21 +138,38 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 def _head_violations(shape: ModelShape, *, runs_own_kernels: bool) -> Violations:
     hidden, heads, size = shape.hidden_size, shape.attention.heads, shape.attention.head_size
-    path = "model.num_attention_heads"
+    kernels = find_attention_kernels("auto") if runs_own_kernels else ()
+    needs_pairs = shape.positions == "rotary"
+
+    def is_supported(head_size: int) -> bool:
+        return not kernels or any(kernel.supports_head_size(head_size) for kernel in kernels)
+
+    def fits(head_size: int) -> bool:
+        return is_supported(head_size) and not (needs_pairs and head_size % 2)
+
+    hint = _fitting_sizes(hidden, heads, [size for size in HEAD_SIZES if fits(size)])
     if size * heads != shape.attention_width:
-        hint = f"set {path} to a divisor of {hidden}; a head size of 64 is usual"
-        yield Violation(path, f"hidden_size {hidden} is not divisible by {heads} heads", hint)
+        yield Violation(HEADS, f"hidden_size {hidden} is not divisible by {heads} heads", hint)
         return
-    if shape.positions == "rotary" and size % 2:
-        hint = "change model.hidden_size or model.num_attention_heads to make hidden_size / heads even"
-        yield Violation(path, f"head size {size} is odd, but rotary positions need pairs", hint)
-    kernels = find_attention_kernels("auto")
-    if runs_own_kernels and not any(kernel.supports_head_size(size) for kernel in kernels):
-        yield Violation(
-            path,
-            f"head size {size} is not supported by {', '.join(kernel.name for kernel in kernels)}",
-            f"set {path} for a head size of 64 or 128, which the kernels are tuned for",
-        )
+    if needs_pairs and size % 2:
+        yield Violation(HEADS, f"head size {size} is odd, but rotary positions need pairs", hint)
+    if not is_supported(size):
+        names = ", ".join(kernel.name for kernel in kernels)
+        yield Violation(HEADS, f"head size {size} is not supported by {names}", hint)
+
+
+def _fitting_sizes(hidden: int, heads: int, head_sizes: Sequence[int]) -> str:
+    """Return a hint with the numbers of heads that give one of these head sizes, close to the usual one.
+
+    If no number of heads does, the hint is the closest width for the present number.
+    """
+    if sizes := [size for size in head_sizes if hidden % size == 0]:
+        nearest = sorted(sizes, key=lambda size: abs(log(size / USUAL_HEAD_SIZE)))[:MAX_SUGGESTED]
+        *counts, last = sorted(hidden // size for size in nearest)
+        others = f"{', '.join(map(str, counts))} or " if counts else ""
+        return f"set {HEADS} to {others}{last}; a head size of {USUAL_HEAD_SIZE} is usual"
+    size = min(head_sizes, key=lambda size: abs(heads * size - hidden))
+    return f"set model.hidden_size to {heads * size}, for a head size of {size}"
 
 
 def _vocabulary_violations(run: ResolvedRun, tokenizer: TokenizerSize | None) -> Violations:

@@ -9,7 +9,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, require_group, rule
 from validators.rules.checkpoint_resume import why_not_resumed
-from validators.rules.config import loader_rule
+from validators.rules.config_loading import loader_rule
 
 METRIC, DIRECTION = "trainer.metric_for_best_model", "trainer.greater_is_better"
 SHARE = "datacollator.mlm_probability"

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 from launcher.report.report import Report
 from neobert.printable import printable
 from validators.finding import CheckResult, Finding, Severity, Status
+from validators.rule import RULES, RaisedBy
 
 REPORTED_STATUSES = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 
@@ -15,7 +16,8 @@ REPORTED_STATUSES = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 def render(report: Report) -> str:
     """Return JUnit XML with a test case per check, and per finding without a check (an unreadable file)."""
     status = {check.id: check.status for check in report.checks}
-    cases = [_check_case(check, _findings_with_code(report, check.id)) for check in report.checks]
+    checks = [check for check in report.checks if not _repeats_failures(check, report)]
+    cases = [_check_case(check, _findings_with_code(report, check.id)) for check in checks]
     cases += [
         _finding_case(finding)
         for finding in report.findings
@@ -30,6 +32,13 @@ def render(report: Report) -> str:
     root.append(suite)
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode")
+
+
+def _repeats_failures(check: CheckResult, report: Report) -> bool:
+    """Return whether a check of all files failed because of findings, which are failures themselves."""
+    rule = RULES.get(check.id)
+    is_of_all_files = rule is not None and rule.raised_by is RaisedBy.REPOSITORY
+    return is_of_all_files and check.status is Status.FAIL and any(map(_is_failure, report.findings))
 
 
 def _has_no_check(finding: Finding, status: Status | None) -> bool:

@@ -145,7 +145,10 @@ def _indexed_source(data: Dataset, label: str, rows: RowFormat) -> TextSource:
     def fetch(start: int, stop: int) -> list[Row]:
         values = data[start:stop]
         cells = zip(*(values[name] for name in columns.values()), strict=True)
-        return [rows.row(dict(zip(columns.values(), each, strict=True)), columns, label) for each in cells]
+        return [
+            rows.row(dict(zip(columns.values(), each, strict=True)), columns, f"{label}, row {number}")
+            for number, each in enumerate(cells, start + 1)
+        ]
 
     return IndexedSource(label, fetch, lambda: len(data), lambda: [data._fingerprint, column], rows, column)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ class UnknownLabelError(ProjectError):
 CANDIDATES = ("text", "sentence", "content")
 TEXT_SETTING, TEXT_OPTION = "dataset.text_column", "--column"
 """Key of a run file, and option of commands without one, that names the column of the text."""
+NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)?")
 TRUTH_VALUES = {"False": "0", "True": "1"}
 """Truth values as text, of JSON and parquet and as pandas writes them into CSV, and their numbers."""
 NESTED = (
@@ -50,6 +52,12 @@ def choose_column(
     raise column_error(f"none of the columns is named {', '.join(candidates)}", columns, location, setting)
 
 
+def looks_like_value(name: str) -> bool:
+    """Return whether a column name is a number, a long text or a sentence, as without a header line."""
+    is_sentence = len(name.split()) >= 4 and name.endswith((".", "!"))
+    return len(name) > 60 or is_sentence or NUMBER.fullmatch(name.strip()) is not None
+
+
 KINDS = {
     str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list",
     dict: "an object with keys", type(None): "null",
@@ -77,6 +85,9 @@ def column_error(message: str, columns: Mapping[str, object], location: str, set
     if setting in (TEXT_SETTING, TEXT_OPTION):
         ways = [NESTED] * any(isinstance(value, Mapping | list | tuple) for value in columns.values())
         names = [name for name, value in columns.items() if value is None or isinstance(value, str)]
+    if any(map(looks_like_value, columns)):
+        in_run_file = "" if setting.startswith("--") else " or set dataset.column_names"
+        ways.insert(0, f"add a header line{in_run_file}, as the first line seems to be a row")
     if not columns:
         ways = ["correct or remove the row"]
     elif names or not ways:

@@ -17,6 +17,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.streams import Microbatch, TrainStream, count_microbatches
 from neobert.data.batches.targets import IGNORED
+from neobert.data.sources.incomplete_rows import first_incomplete_rows
 from neobert.data.store.checksums import altered_files, manifest_files
 from neobert.data.store.pair_counts import pair_counts
 from neobert.data.store.prepared_data import PreparedData
@@ -50,6 +51,7 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         else FirstMicrobatches([], [])
     )
     masks = MaskCount(prepared.tokenizer, store)
+    left_out = _count_left_out_rows(config, train)
     counts_masks = spec_of(config).masks_tokens and config.plugins.masking is None
     for microbatch in shares.alone if counts_masks else ():
         masks.add(_with_masks(microbatch))
@@ -70,7 +72,8 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "fill": prepared.report["microbatch"].get("fill"),
         "truncation_share": train["truncation_share"],
         "dropped_share": (train["dropped"] + train["too_short"]) / max(1, train["documents"]),
-        "rows_without": _count_left_out_rows(config, train),
+        "rows_without": left_out,
+        "first_row_without": first_incomplete_rows(config.dataset, spec_of(config).rows(config), left_out),
         "histogram": train["histogram"],
         "labels": train.get("labels", {}),
         "eval_labels": evaluation.get("labels", {}),

@@ -28,8 +28,8 @@ def inspect(config: RunConfig) -> dict[str, Any]:
 
         return {"refusal": NO_REFUSAL, "prepared": describe(config, prepared)}
     except ProjectError as error:
-        message = f"{error.place}: {error.message}" if error.place else error.message
-        return {"refusal": {"code": error.code, "message": message, "hint": error.hint}, "prepared": None}
+        refusal = {"code": error.code, "message": error.located_message, "hint": error.hint}
+        return {"refusal": refusal, "prepared": None}
 
 
 if __name__ == "__main__":

@@ -96,13 +96,18 @@ class ScoredTexts:
             self._pairs.append((prediction[PREDICTION], label))
 
     def report(self) -> dict[str, Any]:
-        """Return the number of scores and the correlations; empty without scores."""
+        """Return the number of scores, their root mean squared error and correlations; empty without scores.
+
+        The error is in the unit of the scores; its square is the loss of an evaluation.
+        """
         if not self._pairs:
             return {}
-        found = correlation_metrics(*np.array(self._pairs).T)
+        predicted, true = np.array(self._pairs).T
+        error = float(np.sqrt(np.mean((predicted - true) ** 2)))
+        found = correlation_metrics(predicted, true)
         scores = {name.removeprefix("eval/"): value for name, value in found.items()}
         rounded = {name: None if each is None else round(each, DECIMALS) for name, each in scores.items()}
-        return {"labelled": len(self._pairs), **rounded}
+        return {"labelled": len(self._pairs), "rmse": float(f"{error:.{DECIMALS}g}"), **rounded}
 
 
 PREDICTOR = TextPredictor

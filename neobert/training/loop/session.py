@@ -225,6 +225,7 @@ def build_hooks(
         save_checkpoint(trainer, heartbeat, saver, directory)
 
     logged = partial(Hook, name="logging", every=every.logging_steps)
+    evaluated = partial(Hook, name="evaluation", stage=Stage.REACT, every=1)
     degradation, sparse = DegradationWatch(), SparseAttentionWatch()
     watches = [CompilationWatch(trainer.progress.step)] if every.torch_compile else []
     return [
@@ -244,15 +245,9 @@ def build_hooks(
         logged(act=PlateauWatch(every.logging_steps), stage=Stage.REACT),
         logged(act=HealthWatch(), stage=Stage.REACT),
         logged(act=sparse, stage=Stage.REACT),
-        *(
-            Hook(name="evaluation", act=each, stage=Stage.REACT, every=1)
-            for each in early_stopping_hooks(trainer)
-        ),
-        *(
-            Hook(name="evaluation", act=each, stage=Stage.REACT, every=1, at_start=True)
-            for each in forgetting_hooks(trainer)
-        ),
-        Hook(name="evaluation", act=warn_of_nothing_learned, stage=Stage.REACT, every=1),
+        *(evaluated(act=each) for each in early_stopping_hooks(trainer)),
+        *(evaluated(act=each, at_start=True) for each in forgetting_hooks(trainer)),
+        evaluated(act=warn_of_nothing_learned),
         Hook(name="checkpoint", act=follow, stage=Stage.REACT, every=1, at_start=True),
         logged(act=announce, stage=Stage.ANNOUNCE, at_start=True),
         Hook(name="checkpoint", act=begin_save, stage=Stage.SAVE, every=every.save_steps),

@@ -95,8 +95,7 @@ def _prepare_text(reading: RunConfig, on_progress: Callable[[], None]) -> Prepar
     try:
         return prepare(reading, on_progress)
     except ProjectError as error:
-        place = f"{error.place}: " if error.place else ""
-        message = f"the source text cannot be read: {place}{error.message}"
+        message = f"the source text cannot be read: {error.located_message}"
         raise ProjectError(error.code, message, f"set {PATH} to a file or folder with text", PATH) from error
 
 
@@ -106,10 +105,9 @@ def _parent_run_text(
     try:
         text = prepare(reading, on_progress)
     except ProjectError as error:
-        place = f"{error.place}: " if error.place else ""
         hint = "restore the source text (a relative path starts at the working directory)"
         raise _source_text_error(
-            f"the source text cannot be read: {place}{error.message}", hint, error.code
+            f"the source text cannot be read: {error.located_message}", hint, error.code
         ) from error
     if text.tokenizer.digest != prepared.tokenizer.digest:
         raise _source_text_error(

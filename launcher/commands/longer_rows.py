@@ -1,0 +1,106 @@
+"""Run file keys for rows longer than those that the weights were trained on (`--context`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from launcher.commands.run_file_entries import Entry
+from launcher.commands.starter_file import BYTES_PER_TOKEN
+from launcher.commands.starting_weights import CONTEXT, StartingWeights, require_extendable
+from neobert.config import ConfigError, from_dict
+from neobert.config.schema import RunConfig
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.families.shape import ModelShape
+from neobert.families.table import longest_row
+from neobert.runfiles.checkpoint.state import read_config
+from neobert.tasks.specs import spec_of
+
+MOSTLY = 0.5
+"""Short documents are dropped if long documents have at least this share of the text's tokens."""
+SHARE_OF_PEAK = 0.1
+"""Lowest learning rate, as a share of the peak rate of the continued run. An encoder of 8 x 512, trained at
+2e-3, predicted words from 4,096 tokens away after 95M tokens at 2e-4. ModernBERT used 3e-4 after 8e-4
+(arXiv:2412.13663)."""
+
+
+def context_keys(
+    config: RunConfig, shape: ModelShape, weights: StartingWeights, length: int, lengths: Sequence[int]
+) -> list[Entry]:
+    """Return the keys of longer rows: batch, documents and evaluation. Raises `ProjectError` if none fit.
+
+    `config` is the config without these keys, and `lengths` are the sizes of its documents in bytes.
+    """
+    if not (spec := spec_of(config)).reads_text or spec.stores_targets:
+        message, hint = (
+            f"{CONTEXT} applies only to text without labels",
+            f"replace it with --dataset.max_seq_length {length}",
+        )
+        raise ProjectError("usage", f"{message}, but the task is {spec.name}", hint, CONTEXT, EXIT_USAGE)
+    require_extendable(weights, shape.positions, length)
+    parent = _read_parent_config(weights)
+    keys = [*_batch_keys(parent or config, length)]
+    least = _shortest_document(lengths, weights.positions)
+    keys.append(Entry("dataset.min_length", least, "short documents teach nothing about long ones"))
+    if parent is not None and parent.task == config.task and spec.predicts == "masked":
+        keys += _comparison_keys(parent, weights)
+    return keys
+
+
+def lowest_rate(weights: StartingWeights, task: str) -> float:
+    """Return the lowest learning rate for longer rows; 0 if no run of this task has trained the weights."""
+    parent = _read_parent_config(weights)
+    if parent is None or parent.task != task:
+        return 0.0
+    return float(f"{SHARE_OF_PEAK * parent.optimizer.lr:.2g}")
+
+
+def _read_parent_config(weights: StartingWeights) -> RunConfig | None:
+    """Return the config of the run that saved the weights; None if another program saved them."""
+    with suppress(ProjectError, ConfigError, KeyError, TypeError):
+        return from_dict(read_config(weights.folder))
+    return None
+
+
+def _shortest_document(lengths: Sequence[int], positions: int) -> int:
+    """Return `positions` if documents of that many tokens hold most of a text; else 1, which keeps them all.
+
+    `lengths` are sizes in bytes.
+    """
+    long = sum(each for each in lengths if each >= positions * BYTES_PER_TOKEN)
+    return positions if long >= MOSTLY * sum(lengths) > 0 else 1
+
+
+def _batch_rows(parent: RunConfig, length: int) -> tuple[int, int, int]:
+    """Return rows of `length` tokens per microbatch, microbatches per step, and the parent's tokens per step.
+
+    The parent may have trained in several processes, and the new run begins with one.
+    """
+    trainer, world = parent.trainer, parent.distributed.nproc_per_node * parent.distributed.nnodes
+    of_microbatch = trainer.per_device_train_batch_size * longest_row(parent)
+    rows = max(1, of_microbatch // length)
+    of_step = of_microbatch * trainer.gradient_accumulation_steps * world
+    return rows, max(1, round(of_step / (rows * length))), of_step
+
+
+def _batch_keys(parent: RunConfig, length: int) -> Iterator[Entry]:
+    """Yield the batch: as many tokens per step as `parent`, the run of the weights or the profile."""
+    rows, accumulation, of_step = _batch_rows(parent, length)
+    of_evaluation = parent.trainer.per_device_eval_batch_size * longest_row(parent)
+    tokens = rows * accumulation * length
+    comment = f"{tokens:,} tokens per step, {'as' if tokens == of_step else f'{of_step:,}'} before"
+    yield Entry("trainer.per_device_train_batch_size", rows, comment)
+    yield Entry("trainer.per_device_eval_batch_size", max(1, of_evaluation // length))
+    yield Entry("trainer.gradient_accumulation_steps", accumulation)
+
+
+def _comparison_keys(parent: RunConfig, weights: StartingWeights) -> Iterator[Entry]:
+    """Yield the keys that make the first evaluation comparable with the parent's last."""
+    yield Entry(
+        "trainer.eval_source_path", weights.place, "evaluation of the earlier run: step 0 must not be worse"
+    )
+    yield Entry("trainer.eval_max_batches", parent.trainer.eval_max_batches, "as in that evaluation")
+    masks = parent.datacollator
+    yield Entry("datacollator.mlm_probability", masks.mlm_probability, "as in the earlier run")
+    yield Entry("datacollator.mlm_probability_eval", masks.mlm_probability_eval, "as in that evaluation")
+    yield Entry("datacollator.mask_all", masks.mask_all, "as in that evaluation")
