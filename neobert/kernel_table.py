@@ -199,7 +199,7 @@ class AttentionKernel(Kernel):
         group: value of `model.attn_backend` that selects this kernel among others; empty if none does.
         is_automatic: `model.attn_backend: auto` may select this kernel.
         automatic_for: `auto` may select it for attention with one of these features, which few kernels have.
-        longest_segment: `auto` may select it for rows of at most this many tokens.
+        longest_segment: `auto` may select it for rows of at most this many tokens (`attention-lengths`).
         is_deterministic: gradients on a GPU are bit-exact from run to run.
         block_module: module with the same attention for the qkv layout of this project's blocks, if any.
         longest_row: longest row in tokens for which blocks prefer this kernel.
