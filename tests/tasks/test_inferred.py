@@ -146,8 +146,8 @@ def test_a_class_of_one_row_is_noted():
         ),
         (
             ["a", "label"],
-            "column 'label' has its own name as a label: remove the repeated header line, or write one, such as "
-            "text and label, if the table has none",
+            "column 'label' has its own name as a label: remove a repeated header line, or write one, such "
+            "as text and label, if there is none",
         ),
     ],
 )

@@ -220,13 +220,12 @@ def _name_notes(label: Column, names: Sequence[str]) -> Iterator[str]:
         yield f"classes that differ only in case or encoding: {listed_names(alike)}"
     if missing := [name for name in names or label.values if name.lower() in MISSING]:
         yield (
-            f"labels like missing values: {listed_names(missing)}; to leave out these rows, "
-            "empty the label"
+            f"labels like missing values: {listed_names(missing)}; to leave out these rows, empty the label"
         )
     if label.name in label.values:
         yield (
-            f"column {quoted(label.name)} has its own name as a label: remove the repeated header line, or "
-            "write one, such as text and label, if the table has none"
+            f"column {quoted(label.name)} has its own name as a label: remove a repeated header line, or "
+            "write one, such as text and label, if there is none"
         )
 
 
