@@ -141,7 +141,7 @@ def _write_run_file(request: InitRequest) -> Sequence[str]:
         return (*notes_on_splits(request.text, text_rows(DatasetConfig())), *tasks)
     named = select_determining_keys(request.overrides)
     if request.size is not None:
-        message = "--size applies to new models only; with --from or --task, weights or profile set the size"
+        message = "--size applies to pretraining from random weights; else weights or profile set the size"
         raise _usage_error("usage", message, "remove --size")
     text, dataset = _text_or_dataset(request)
     device = request.device or default_device()

@@ -39,7 +39,8 @@ def hint_for_plain_text(path: Path) -> str:
     copies = {kind: quote(f"{without_suffixes(path)}{kind}{compression}") for kind in (".tsv", CONLL)}
     return (
         "pass JSON lines, CSV, TSV, CoNLL or parquet; if tabs separate the fields: "
-        f"cp {quote(str(path))} {copies['.tsv']}; if each line has a word and its label: {copies[CONLL]}"
+        f"cp {quote(str(path))} {copies['.tsv']}; if each line has a word and its label: "
+        f"cp {quote(str(path))} {copies[CONLL]}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,15 @@ def read_model_task(folder: Path) -> TaskSpec:
     name = str(names[0]) if isinstance(names, list) and names else ""
     for own, theirs in NEOBERT_HEADS.items():
         name = name.removesuffix(own) + theirs if name.endswith(own) else name
-    specs = [spec for spec in SPECS.values() if spec.has_head and spec.predicts != "next"]
-    heads = {spec.auto_class.removeprefix("AutoModelFor"): spec for spec in specs}
-    if spec := next((spec for head, spec in heads.items() if name.endswith(head)), None):
-        return spec
+    specs = [spec for spec in SPECS.values() if find_spec(f"{spec.keys.package}.prediction")]
+    # Of two tasks with one head, the first in the table predicts.
+    for spec in specs:
+        if name.endswith(spec.auto_class.removeprefix("AutoModelFor")):
+            return spec
     if is_causal(str(settings.get("model_type"))):
         hint = "continue prompts with `neobert-launch evaluate generation`, or `chat` with the model"
         raise ProjectError(CODE, "the model predicts next tokens, not labels", hint, str(folder), EXIT_USAGE)
     message = f"the model has no head to predict with: its architecture is {printable(name) or 'not named'}"
-    tasks = ", ".join(spec.name for spec in heads.values())
+    tasks = ", ".join(spec.name for spec in specs)
     hint = f"pass a model of one of the tasks {tasks}; `encode` needs no head"
     raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)

@@ -5,7 +5,7 @@ import json
 import random
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import datasets
@@ -25,6 +25,7 @@ from neobert.model import (
     NeoBERTForTokenClassification,
     NeoBERTLMHead,
 )
+from neobert.prediction import kinds
 from neobert.prediction.class_scores import class_scores
 from neobert.prediction.job import run
 from neobert.prediction.request import Request
@@ -484,3 +485,13 @@ def test_the_command_reads_standard_input_one_text_and_a_saved_dataset(classifie
     )
     one = subprocess.run([*command, "encode", classifier, "the model reads"], **requested)
     assert len(json.loads(one.stdout)["embedding"]) == SIZES["hidden_size"]
+
+
+@pytest.mark.parametrize("package", ["causal", "token_classification"])  # without, and with a prediction
+def test_a_later_task_with_the_head_of_another_one_leaves_its_models_alone(monkeypatch, tmp_path, package):
+    classification = kinds.SPECS["classification"]
+    keys = replace(classification.keys, name="length", package=f"neobert.tasks.{package}")
+    monkeypatch.setitem(kinds.SPECS, "length", replace(classification, keys=keys))
+    config = {"architectures": ["NeoBERTForSequenceClassification"]}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert kinds.read_model_task(tmp_path) is classification

@@ -132,6 +132,16 @@ def test_a_label_that_is_none_is_refused_with_its_place(label, value, problem):
     assert (refusal.value.code, refusal.value.place) == ("DAT020", "train.tsv:7")
 
 
+@pytest.mark.parametrize(
+    "label", [ClassLabel("key", 2, ()), ClassLabel("key", 2, ("no", "yes")), Score("key")], ids=repr
+)
+@pytest.mark.parametrize("value", ["nan", "NA", "None", math.nan])
+def test_a_label_that_a_program_wrote_for_a_missing_one_is_to_be_emptied(label, value):
+    with pytest.raises(ProjectError) as refusal:
+        label(value, "train.tsv:7")
+    assert refusal.value.hint == "empty the label, to leave out the row"
+
+
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=2), st.integers(2, 30))
 def test_a_pair_is_cut_from_the_end_of_the_longer_text(lengths, room):
     parts = [list(range(length)) for length in lengths]

@@ -138,12 +138,16 @@ def test_a_class_of_one_row_is_noted():
         ),
         (
             ["a", "NA", "b", "None"],
-            "classes named like missing values: NA, None; to leave out these rows, empty the label",
+            "labels like missing values: NA, None; to leave out these rows, empty the label",
+        ),
+        (
+            ["0.0", "1.0", "nan"],  # a number for Python, and no class
+            "labels like missing values: nan; to leave out these rows, empty the label",
         ),
         (
             ["a", "label"],
-            "column 'label' has its own name as a label; if the table has no header line, write one, such as "
-            "text and label",
+            "column 'label' has its own name as a label: remove a repeated header line, or write one, such "
+            "as text and label, if there is none",
         ),
     ],
 )

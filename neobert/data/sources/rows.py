@@ -245,10 +245,9 @@ def count_characters(row: Row) -> int:
 def check_plain_text(path: object, rows: RowFormat) -> None:
     """Raise DAT011 for a file without columns if the task reads several."""
     if not rows.is_plain_text:
-        names = ", ".join(field.name for field in rows.fields if field.name != TEXT) or "columns"
         tables = "set dataset.path to JSON lines, CSV, TSV or parquet"
         hint = hint_for_plain_text(path) if isinstance(path, Path) else tables
-        raise ProjectError("DAT011", f"is plain text, but the task reads {names}", hint, str(path))
+        raise ProjectError("DAT011", "is plain text, but the task reads columns", hint, str(path))
 
 
 def without_whitespace_and_case(text: str) -> str:

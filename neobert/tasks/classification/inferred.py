@@ -13,6 +13,7 @@ from neobert.data.sources.file_listing import is_saved_dataset
 from neobert.data.sources.rows import CANDIDATES, TRUTH_VALUES
 from neobert.data.sources.saved_rows import class_names
 from neobert.plurals import counted, listed
+from neobert.tasks.classification.labels import MISSING
 from neobert.tasks.classification.rows import LABEL_SETTING, PAIR_SETTING, PROBLEM_SETTING, TEXT_CANDIDATES
 from neobert.tasks.labelled_table import (
     MAX_CLASSES,
@@ -50,8 +51,6 @@ SEPARATORS = (";", "|", ",")
 WRITTEN_NUMBER = re.compile(r"[-+]?[$€£¥]?[-+]? ?[0-9]+(?:[.,'][0-9]{3})*(?:[.,][0-9]*)?(?: ?[%$€£¥])?")
 """A number as written for human readers: `0,5`, `45%`, `$1,250.00`."""
 PLAIN_NUMBER = frozenset("+-.0123456789")
-MISSING = frozenset({"na", "n/a", "nan", "none", "null", "<na>"})
-"""Texts that programs write for a missing value, in lower case."""
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
@@ -219,15 +218,14 @@ def _name_notes(label: Column, names: Sequence[str]) -> Iterator[str]:
     counts = Counter(spelled.values())
     if alike := [name for name in names if counts[spelled[name]] > 1]:
         yield f"classes that differ only in case or encoding: {listed_names(alike)}"
-    if missing := [name for name in names if name.lower() in MISSING]:
+    if missing := [name for name in names or label.values if name.lower() in MISSING]:
         yield (
-            f"classes named like missing values: {listed_names(missing)}; to leave out these rows, "
-            "empty the label"
+            f"labels like missing values: {listed_names(missing)}; to leave out these rows, empty the label"
         )
     if label.name in label.values:
         yield (
-            f"column {quoted(label.name)} has its own name as a label; if the table has no header line, "
-            "write one, such as text and label"
+            f"column {quoted(label.name)} has its own name as a label: remove a repeated header line, or "
+            "write one, such as text and label, if there is none"
         )
 
 

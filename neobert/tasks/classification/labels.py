@@ -13,6 +13,8 @@ from neobert.plurals import listed
 CODE = "DAT020"
 LARGEST_SCORE = 3.4028234663852886e38
 """Largest number in float32, in which scores are stored."""
+MISSING = frozenset({"na", "n/a", "nan", "none", "null", "<na>"})
+"""Texts that programs write for a missing value, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,12 @@ class ClassLabel:
                 return value
             hint = "add the name to classification.label_names, or correct the row"
             message = f"label {text!r} is unknown (classes: {listed(self.names, 10)})"
-            raise UnknownLabelError(CODE, message, hint, location)
+            raise UnknownLabelError(CODE, message, _hint_if_missing(text) or hint, location)
         number = _parse_number(text)
         if number is None or number != int(number):
             hint = f"list the classes in classification.label_names, or set {self.setting} to another column"
-            raise UnknownLabelError(CODE, f"label {text!r} is not the number of a class", hint, location)
+            message = f"label {text!r} is not the number of a class"
+            raise UnknownLabelError(CODE, message, _hint_if_missing(text) or hint, location)
         if not 0 <= number < self.num_labels:
             message = f"label {text} is outside 0 to {self.num_labels - 1}"
             hint = "raise classification.num_labels, or number the classes from 0"
@@ -65,11 +68,16 @@ class Score:
         number = _parse_number(text)
         if number is None:
             hint = f"set {self.setting} to a column of numbers, or classification.problem to classes"
-            raise ProjectError(CODE, f"score {text!r} is not a finite number", hint, location)
+            message = f"score {text!r} is not a finite number"
+            raise ProjectError(CODE, message, _hint_if_missing(text) or hint, location)
         if abs(number) > LARGEST_SCORE:
             message = f"score {text!r} exceeds the range of float32 ({LARGEST_SCORE:.2g})"
             raise ProjectError(CODE, message, "divide the scores by their standard deviation", location)
         return number
+
+
+def _hint_if_missing(text: str) -> str:
+    return "empty the label, to leave out the row" if text.lower() in MISSING else ""
 
 
 def _label_text(value: object, location: str, setting: str) -> str | None:
