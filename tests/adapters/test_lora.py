@@ -16,11 +16,11 @@ pytest.importorskip("peft", reason="adapters need the extra lora")
 
 from neobert.adapters.lora import add_adapter, is_lora_factor, merge_adapter
 from neobert.config import from_dict
-from neobert.errors import ProjectError
 from neobert.families.neobert.build import backbone_from_model
 from neobert.families.table import model_shape
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from neobert.plan.memory import predict_memory
+from tests.refusals import refusal_of
 
 NAMES = ["O", "B-PER"]
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
@@ -102,10 +102,8 @@ def test_merged_weights_compute_what_the_adapter_computes(kind):
 
 def test_a_layer_that_the_blocks_lack_is_refused():
     config = config_of(target_modules=["query", "\x1b[2J"])
-    with pytest.raises(ProjectError, match="has unknown layers") as refusal:
-        add_adapter(model_of(config), config)
-    assert refusal.value.code == "TSK008"
-    assert "\x1b" not in refusal.value.message
+    error = refusal_of(add_adapter, "TSK008", "has unknown layers", model_of(config), config)
+    assert "\x1b" not in error.message
 
 
 # --- whole runs
@@ -186,9 +184,7 @@ def test_a_killed_run_with_an_adapter_ends_as_the_unbroken_one(make_run, run, ki
 
     adapter = ends[1] / "adapter" / "adapter_model.safetensors"
     save_file({name: each[:2] for name, each in load_file(adapter).items()}, adapter)
-    with pytest.raises(ProjectError, match="tensors are missing, unexpected or of another shape") as refusal:
-        reload(config, ends[1])
-    assert refusal.value.code == "EXP005"
+    refusal_of(reload, "EXP005", "tensors are missing, unexpected or of another shape", config, ends[1])
 
 
 def reload(config, checkpoint, is_sharded=False):

@@ -19,6 +19,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.errors import ProjectError
 from tests.data.conftest import rows_of, sentences, write_jsonl
 from tests.data.mortal import Mortal
+from tests.refusals import refusal_of
 
 
 @pytest.fixture(scope="module")
@@ -165,9 +166,7 @@ def test_a_process_that_is_killed_at_work_is_told_from_one_that_never_began():
     """The seventh batch is handed out when the first has come back."""
     encoded = encode_in_processes(iter([("ba",)] * 6 + [("die",)]), Mortal(), 2)
     assert next(encoded) == "ba"
-    with pytest.raises(ProjectError, match="was killed") as caught:
-        list(encoded)
-    assert (caught.value.code, caught.value.hint) == ("DAT009", "lower dataset.num_proc")
+    assert refusal_of(list, "DAT009", "was killed", encoded).hint == "lower dataset.num_proc"
 
 
 def test_counts_add_up(bundle):

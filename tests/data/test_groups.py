@@ -19,8 +19,8 @@ from neobert.data.batches.windows import Cursor, PreparedWindows, WindowSource, 
 from neobert.data.store.split_writer import SplitWriter
 from neobert.data.store.token_store import LengthStatistics, TokenStore, open_split
 from neobert.data.tokenize.encoding import GROUP, Column, Counts, Encoded
-from neobert.errors import ProjectError
 from neobert.tasks.specs import SPECS
+from tests.refusals import refusal_of
 
 COLUMN = Column(GROUP, "uint16", is_per_token=False)
 ROW = 16
@@ -156,6 +156,4 @@ def test_an_example_with_more_texts_than_rows_is_refused(monkeypatch, is_packed)
     config = from_dict({"datacollator": {"pack_sequences": is_packed}})
     statistics = LengthStatistics(30.0, 5.0, 60)
     assert batch_shape(config, 3, statistics).value.texts == 3
-    with pytest.raises(ProjectError, match="up to 3 texts, but a microbatch has 2 rows") as refused:
-        batch_shape(config, 2, statistics)
-    assert refused.value.code == "DAT004"
+    refusal_of(batch_shape, "DAT004", "up to 3 texts, but a microbatch has 2 rows", config, 2, statistics)

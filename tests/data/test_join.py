@@ -182,9 +182,8 @@ def test_what_is_not_joined_is_refused(configure_task, tmp_path):
     error = refused(parts, "DAT038", "1 part is missing: part-2-of-3")
     assert f"--part 2/3 --output '{parts}'" in error.hint
     reading = replace(config, dataset=replace(config.dataset, cache_dir=str(parts)))
-    with pytest.raises(ProjectError, match="2 parts of a text, which are not joined") as caught:
-        prepare(reading)
-    assert f"data join '{parts}'" in caught.value.hint
+    caught = refusal_of(prepare, "DAT038", "2 parts of a text, which are not joined", reading)
+    assert f"data join '{parts}'" in caught.hint
 
     other = replace(config, dataset=replace(config.dataset, max_seq_length=24))
     prepare_part(other, parts, PartNumber(2, PARTS))
@@ -219,9 +218,7 @@ def test_more_files_than_a_process_may_open(configure_task, tmp_path, monkeypatc
     assert prepare(config).train.num_tokens
     assert limits == [(512 + 12, 1000)] * 2
     monkeypatch.setattr(opened_text.resource, "getrlimit", lambda _: (10, 500))
-    with pytest.raises(ProjectError, match="12 files, but this process may open only 500") as caught:
-        prepare(config)
-    assert caught.value.code == "DAT009"
+    refusal_of(prepare, "DAT009", "12 files, but this process may open only 500", config)
 
 
 def manifest(number: int, of: int = 2, **changes: Any) -> dict[str, Any]:

@@ -159,9 +159,7 @@ def test_counts_are_what_is_read(tmp_path, kind):
 def test_a_saved_dataset_without_its_library_names_the_package(tmp_path, monkeypatch):
     datasets.Dataset.from_dict({"text": ["a"]}).save_to_disk(tmp_path / "saved")
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ProjectError, match="datasets") as caught:
-        corpus(tmp_path / "saved")
-    assert caught.value.hint == "pip install 'datasets>=5.2'"
+    assert refusal_of(corpus, "DAT001", "datasets", tmp_path / "saved").hint == "pip install 'datasets>=5.2'"
 
 
 def test_saved_datasets(tmp_path):

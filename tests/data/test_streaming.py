@@ -16,6 +16,7 @@ from neobert.data.sources.retries import RetryingReader, is_transient
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
 from tests.data.conftest import format_of, rows_of, sentences, write_jsonl
+from tests.refusals import refusal_of
 
 TEXTS = [f"document {number}" for number in range(30)]
 
@@ -121,9 +122,8 @@ def test_pauses_double_up_to_the_longest_and_patience_ends():
 )
 def test_what_no_patience_mends_is_said_at_once(error):
     reader, pauses = patient(Flaky({3: [error]}))
-    with pytest.raises(ProjectError, match="cannot be read") as caught:
-        reader.read(None, 10)
-    assert (caught.value.code, pauses) == ("DAT001", [])
+    refusal_of(reader.read, "DAT001", "cannot be read", None, 10)
+    assert pauses == []
 
 
 def test_an_error_of_this_project_passes_through():
@@ -220,9 +220,7 @@ def test_a_stream_must_know_what_it_evaluates(configure, tmp_path, options, has_
         write_jsonl(tmp_path / "data" / "valid.jsonl", sentences(500, seed=5))
     config = configure(dataset__streaming=True, dataset__path=str(tmp_path / "data"), **options)
     if not is_accepted:
-        with pytest.raises(ProjectError, match="needs a limited number") as caught:
-            prepare(config)
-        assert (caught.value.code, caught.value.place) == ("DAT001", "dataset.streaming")
+        assert refusal_of(prepare, "DAT001", "needs a limited number", config).place == "dataset.streaming"
         return
     data = prepare(config)
     assert data.eval.num_tokens > 0

@@ -224,9 +224,7 @@ def test_columns_that_are_read_have_a_name_of_their_own(tmp_path, header, repeat
     if repeated is None:
         assert list(rows) == [{"text": "a", "label": "b"}]
         return
-    with pytest.raises(ProjectError, match=f"several columns are named '{repeated}'") as refusal:
-        list(rows)
-    assert (refusal.value.code, refusal.value.place) == ("DAT011", f"{path}:1")
+    assert refusal_of(list, "DAT011", f"several columns are named '{repeated}'", rows).place == f"{path}:1"
 
 
 def test_parquet_columns_are_listed(tmp_path):

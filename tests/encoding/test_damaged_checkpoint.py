@@ -21,6 +21,7 @@ from neobert.runfiles.checkpoint.manifest import FILE_NAME, seal_checkpoint
 from neobert.runfiles.checkpoint.model_files import UNREADABLE_HINT, model_size_bytes, verify_model
 from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT
 from neobert.runfiles.model_folder import model_folder as resolve
+from tests.refusals import refusal_of
 
 READERS = {"folder": resolve, "encoder": Encoder.load, "scorer": load_scorer}
 
@@ -49,10 +50,9 @@ def flip(file: Path) -> None:
 )
 def test_a_flipped_bit_is_refused_by_every_reader(checkpoint, reader, name):
     flip(checkpoint / name)
-    with pytest.raises(ProjectError, match=f"the content of {name} changed after the save") as caught:
-        READERS[reader](checkpoint)
-    assert (caught.value.code, caught.value.place) == ("CKP007", str(checkpoint))
-    assert caught.value.hint == DAMAGED_HINT
+    error = refusal_of(READERS[reader], "CKP007", f"the content of {name} changed after the save", checkpoint)
+    assert error.place == str(checkpoint)
+    assert error.hint == DAMAGED_HINT
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -82,9 +82,7 @@ def test_a_missing_file_is_reported_by_its_reader(checkpoint):
 @pytest.mark.parametrize("content", ["{", "[]", '{"files": {}}'])
 def test_a_damaged_manifest_is_refused(checkpoint, content):
     (checkpoint / FILE_NAME).write_text(content)
-    with pytest.raises(ProjectError, match=r"checkpoint\.json is damaged") as caught:
-        resolve(checkpoint)
-    assert caught.value.code == "CKP007"
+    refusal_of(resolve, "CKP007", "checkpoint.json is damaged", checkpoint)
 
 
 def test_the_cache_of_the_hub_has_links_out_of_the_folder(checkpoint, tmp_path):

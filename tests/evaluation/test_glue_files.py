@@ -14,6 +14,7 @@ from neobert.errors import ProjectError
 from neobert.evaluation.glue.files import prepare_task
 from neobert.evaluation.glue.task import has_published_size, reasons_not_comparable
 from neobert.evaluation.glue.tasks import TASKS
+from tests.refusals import refusal_of
 
 GLUE = os.environ.get("NEOBERT_GLUE")
 
@@ -232,6 +233,5 @@ def test_what_is_no_score_and_no_text_is_refused_with_its_line(tmp_path, column,
     row = {"sentence1": "a", "sentence2": "b", "score": 2.5}
     lines = "".join(json.dumps(each) + "\n" for each in (row, {**row, column: value}))
     data = written(tmp_path / "data" / "STS-B", lines, lines, ".jsonl")
-    with pytest.raises(ProjectError, match=message) as caught:
-        prepared("stsb", data, tmp_path / "out")
-    assert caught.value.place.endswith("train.jsonl:2")
+    error = refusal_of(prepared, "glue-files", message, "stsb", data, tmp_path / "out")
+    assert error.place.endswith("train.jsonl:2")

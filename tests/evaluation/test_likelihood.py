@@ -33,6 +33,7 @@ from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.model.modeling_neobert import NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from tests.encoding.conftest import WORDS
 from tests.framed_tokenizers import tokenizer_of
+from tests.refusals import refusal_of
 
 BLIMP = os.environ.get("NEOBERT_BLIMP")
 TEXTS = st.lists(
@@ -116,9 +117,7 @@ def test_all_tokens_of_a_text_without_markers_are_scored(model_folder):
 
 def test_a_tokenizer_without_a_mask_is_refused(model_folder):
     tokenizer_of("BERT", WORDS).save_pretrained(model_folder)
-    with pytest.raises(ProjectError, match="has no mask token") as refusal:
-        load_scorer(model_folder)
-    assert (refusal.value.code, refusal.value.place) == ("TOK002", str(model_folder))
+    assert refusal_of(load_scorer, "TOK002", "has no mask token", model_folder).place == str(model_folder)
 
 
 def pairs(*paradigms: str) -> list[MinimalPair]:
@@ -302,9 +301,8 @@ def test_a_checkpoint_without_a_decoder_is_refused(model_folder, settings, tmp_p
     state = {name: tensor for name, tensor in load_file(file).items() if not name.startswith("decoder")}
     save_file(state, file)
     (tmp_path / "t.txt").write_text("a\n")
-    with pytest.raises(ProjectError, match="decoder") as refusal:
-        evaluate_texts(tmp_path / "t.txt", None, "train", settings)
-    assert "pretraining run" in refusal.value.hint
+    error = refusal_of(evaluate_texts, "EXP005", "decoder", tmp_path / "t.txt", None, "train", settings)
+    assert "pretraining run" in error.hint
 
 
 @pytest.mark.parametrize("head", [NeoBERTForSequenceClassification, NeoBERTForTokenClassification])
@@ -321,9 +319,8 @@ def test_a_fine_tuned_model_with_a_tied_embedding_is_refused(tmp_path, tokenizer
     write_hf_folder(head(config), files, tmp_path / "tuned")
     of_folder = replace(settings, folder=str(tmp_path / "tuned"), output=tmp_path / "tuned.npy")
     message = f"is a {head.__name__}, which was not trained to predict masked tokens"
-    with pytest.raises(ProjectError, match=message) as refusal:
-        evaluate_texts(tmp_path / "t.txt", None, "train", of_folder)
-    assert "pretraining run" in refusal.value.hint
+    error = refusal_of(evaluate_texts, "EXP005", message, tmp_path / "t.txt", None, "train", of_folder)
+    assert "pretraining run" in error.hint
 
 
 @pytest.mark.e2e

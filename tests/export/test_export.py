@@ -34,6 +34,7 @@ from neobert.runfiles.checkpoint.model_files import weights_digest
 from neobert.runfiles.evaluation_report import ReportFigure, summary_json
 from tests.export.conftest import leave_unread
 from tests.framed_tokenizers import tokenizer_of
+from tests.refusals import refusal_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 
@@ -221,9 +222,7 @@ def test_heads_of_spans_and_choices_are_exported_for_transformers(make_model, sa
 )
 def test_a_fault_of_the_writer_is_found(checkpoint, monkeypatch, name, module, function, fault):
     monkeypatch.setattr(module, function, fault)
-    with pytest.raises(ProjectError, match="differ from the model's") as caught:
-        run(checkpoint, name)
-    assert caught.value.code == "EXP006"
+    refusal_of(run, "EXP006", "differ from the model's", checkpoint, name)
     assert list((checkpoint.parent / "out").iterdir()) == []
 
 
@@ -243,9 +242,7 @@ def test_a_full_disk_is_one_clear_error(checkpoint, monkeypatch):
 
     monkeypatch.setattr(hf_format, "write_hf_folder", fail)
     (checkpoint.parent / "out" / ".tmp-hf").mkdir(parents=True)  # of an export that was killed
-    with pytest.raises(ProjectError, match="No space left on device") as caught:
-        run(checkpoint, "hf")
-    assert caught.value.code == "EXP012"
+    refusal_of(run, "EXP012", "No space left on device", checkpoint, "hf")
     assert list((checkpoint.parent / "out").iterdir()) == []
 
 
@@ -346,9 +343,7 @@ def test_the_mean_of_checkpoints_is_taken_in_fp32(make_model, save):
 
 def test_checkpoints_of_different_models_have_no_mean(make_model, save):
     folders = [save(make_model(), "1"), save(make_model(rope_theta=500.0), "2")]
-    with pytest.raises(ProjectError, match=r"differs from 1/config.json in rope_theta") as caught:
-        open_source(folders, None)
-    assert caught.value.code == "EXP008"
+    refusal_of(open_source, "EXP008", "differs from 1/config.json in rope_theta", folders, None)
 
 
 @pytest.mark.parametrize(
@@ -356,15 +351,11 @@ def test_checkpoints_of_different_models_have_no_mean(make_model, save):
 )
 def test_an_unknown_model_is_one_clear_error(checkpoint, config):
     (checkpoint / "config.json").write_text(config)
-    with pytest.raises(ProjectError, match=r"config\.json has no supported model") as caught:
-        open_source([checkpoint], None)
-    assert caught.value.code == "EXP007"
+    refusal_of(open_source, "EXP007", "config.json has no supported model", [checkpoint], None)
 
 
 def test_a_checkpoint_that_its_run_removed_meanwhile_is_told(tmp_path):
-    with pytest.raises(ProjectError, match="was removed while") as caught:
-        open_source([tmp_path / "20"], None)
-    assert caught.value.code == "CKP007"
+    refusal_of(open_source, "CKP007", "was removed while", [tmp_path / "20"], None)
 
 
 def test_a_difference_is_relative_to_large_outputs_and_never_hides_nan():
@@ -414,13 +405,10 @@ def test_the_example_fills_every_mask(checkpoint, monkeypatch, capsys):
 
 def test_a_tokenizer_of_another_model_is_refused(make_model, save, tokenizer_dir):
     folder = save(make_model(vocab_size=24))
-    with pytest.raises(ProjectError, match="has ids up to 34, but the model has 24 embeddings") as error:
-        open_source([folder], None)
-    assert error.value.code == "EXP001"
+    refusal_of(open_source, "EXP001", "has ids up to 34, but the model has 24 embeddings", [folder], None)
     (folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(ProjectError, match="is not a tokenizer") as error:
-        open_source([folder], None)
-    assert error.value.hint == "copy the files of the tokenizer used in training to this folder"
+    error = refusal_of(open_source, "EXP001", "is not a tokenizer", [folder], None)
+    assert error.hint == "copy the files of the tokenizer used in training to this folder"
 
 
 def test_a_tokenizer_without_padding_and_markers_is_exported(make_model, save):
@@ -446,9 +434,7 @@ def test_weights_with_nan_are_named(make_model, save):
     model = make_model()
     with torch.no_grad():
         model.model.transformer_encoder[1].qkv.weight[0, 0] = float("nan")
-    with pytest.raises(ProjectError, match=r"encoder\.1\.qkv\.weight has NaN or infinite values") as error:
-        open_source([save(model)], None)
-    assert error.value.code == "EXP004"
+    refusal_of(open_source, "EXP004", "encoder.1.qkv.weight has NaN or infinite values", [save(model)], None)
 
 
 def test_a_model_of_very_short_rows_is_compared_on_parts_of_words(make_model, save):

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from neobert.errors import ProjectError
 from neobert.evaluation.glue.summary import suite_summary
 from neobert.export.results import (
     MAX_ROWS,
@@ -20,6 +19,7 @@ from neobert.export.results import (
     training_section,
 )
 from neobert.runfiles.evaluation_report import ReportFigure, summary_json
+from tests.refusals import refusal_of
 
 SOURCE = {"step": 1_200, "tokens_total": 98_304, "metrics": {"eval/loss": 2.5, "eval/accuracy": 0.25}}
 
@@ -115,9 +115,7 @@ def test_a_suite_states_warm_starts_samples_and_copies():
     ],
 )
 def test_other_files_and_other_weights_are_refused(tmp_path, content, message):
-    with pytest.raises(ProjectError, match=message) as refusal:
-        section(tmp_path, content)
-    assert refusal.value.place.endswith("glue.json")
+    assert refusal_of(section, "export-results", message, tmp_path, content).place.endswith("glue.json")
 
 
 HOSTILE = "x | y\n<script>alert(1)</script> ![i](http://e/i.png) [l](javascript:a) `c` # h *b* \x1b[31m &lt;"

@@ -19,6 +19,7 @@ from neobert.objectives import TokenObjective
 from neobert.probes.attention_suite import MarkerTokens
 from neobert.runfiles.weights_header import tensor_shapes
 from tests.families.layouts import SMALL, dropouts
+from tests.refusals import refusal_of
 from tests.training.conftest import TINY
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
@@ -160,9 +161,7 @@ def test_a_run_starts_from_the_weights_of_a_folder(section, tmp_path):
     for name, each in built.model.state_dict().items():
         assert torch.equal(each, started.model.state_dict()[name]), name
     (folder / "model.safetensors").rename(folder / "other.safetensors")
-    with pytest.raises(ProjectError, match="the weights cannot be loaded") as caught:
-        started.load(folder)
-    assert caught.value.code == "EXP005"
+    refusal_of(started.load, "EXP005", "the weights cannot be loaded", folder)
     cut = (folder / "other.safetensors").read_bytes()[:-9]
     (folder / "model.safetensors").write_bytes(cut)
     with pytest.raises(ProjectError, match=rf"model.safetensors: .* it has {len(cut):,} of"):
@@ -172,9 +171,7 @@ def test_a_run_starts_from_the_weights_of_a_folder(section, tmp_path):
 def test_weights_of_a_smaller_model_are_refused(tmp_path):
     build(BERT).model.save_pretrained(tmp_path)
     deeper = build(BERT | {"num_hidden_layers": 4})
-    with pytest.raises(ProjectError, match="lacks weights of the model") as caught:
-        deeper.load(tmp_path)
-    assert caught.value.code == "EXP005"
+    refusal_of(deeper.load, "EXP005", "lacks weights of the model", tmp_path)
 
 
 def compared(section, folder, **more):
@@ -285,6 +282,4 @@ def test_an_index_names_files_of_its_folder(tmp_path):
 )
 def test_the_trainer_refuses_what_the_family_cannot_do(changes, key):
     config = from_dict({"model": BERT, "datacollator": PADDED, **changes})
-    with pytest.raises(ProjectError, match=r"model\.type hf") as caught:
-        masked_lm(config)
-    assert caught.value.place == key
+    assert refusal_of(masked_lm, "MOD006", "model.type hf", config).place == key

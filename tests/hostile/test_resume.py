@@ -21,6 +21,7 @@ from neobert.training.loop.assembly import choose_start
 from neobert.training.telemetry.metrics import TrainingLog
 from tests.launcher.conftest import _away_from_the_repository, command
 from tests.launcher.test_real_run import RUN_FILE
+from tests.refusals import refusal_of
 from tests.training.conftest import read_lines, train
 
 __all__ = ["_away_from_the_repository", "command"]
@@ -126,9 +127,7 @@ def test_the_trainer_starts_where_preflight_verified_and_nowhere_else(folder, re
         with pytest.raises(ProjectError, match=r"step 4 \(.*/4\) as the start .* found step 8 \(.*/8\)"):
             begin()
     shutil.rmtree(run_dir / "checkpoints")
-    with pytest.raises(ProjectError, match="the trainer found no checkpoint") as error:
-        begin()
-    assert error.value.code == "CKP007"
+    refusal_of(begin, "CKP007", "the trainer found no checkpoint")
 
 
 def test_a_run_in_the_way_of_a_named_checkpoint_is_not_moved(folder, resume):

@@ -15,6 +15,7 @@ from launcher.rundir.directory import require_newest, take_over
 from neobert.config.schema import WatchdogConfig
 from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
 from neobert.runfiles.attempt import TOKEN_ENV, is_replaced
+from tests.refusals import refusal_of
 
 FIRST, AGAIN = {"SLURM_JOB_ID": "17"}, {"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": "1"}
 OTHER = {"SLURM_JOB_ID": "18"}
@@ -31,9 +32,7 @@ def test_the_newest_launch_has_the_run(tmp_path):
 def test_an_attempt_of_a_lost_node_does_not_take_the_run_back(tmp_path):
     current = take_over(tmp_path, AGAIN)
     for refused in (require_newest, take_over):
-        with pytest.raises(ProjectError, match="taken over") as refusal:
-            refused(tmp_path, FIRST)
-        assert refusal.value.exit_code == EXIT_DO_NOT_REQUEUE
+        assert refusal_of(refused, "TRN004", "taken over", tmp_path, FIRST).exit_code == EXIT_DO_NOT_REQUEUE
     assert not is_replaced(tmp_path, current)
     take_over(tmp_path, OTHER)
 

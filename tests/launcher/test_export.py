@@ -15,6 +15,7 @@ from neobert.export_formats import FORMATS, ExportFormat
 from neobert.runfiles.checkpoint.manifest import seal_checkpoint
 from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT
 from neobert.runfiles.model_folder import model_folder
+from tests.refusals import refusal_of
 
 
 @pytest.fixture
@@ -57,10 +58,9 @@ def test_a_damaged_newest_checkpoint_is_refused_and_the_newest_usable_one_named(
     checkpoints = run_dir / "checkpoints"
     assert use(run_dir) == checkpoints / "300"
     (checkpoints / "300" / "config.json").write_text("{ }")
-    with pytest.raises(ProjectError, match=r"config\.json has 3 bytes, not 2") as caught:
-        use(run_dir)
-    assert caught.value.place == str(checkpoints / "300")
-    assert caught.value.hint == f"restore the checkpoint from a copy, or pass {checkpoints / '200'}"
+    error = refusal_of(use, "CKP007", "config.json has 3 bytes, not 2", run_dir)
+    assert error.place == str(checkpoints / "300")
+    assert error.hint == f"restore the checkpoint from a copy, or pass {checkpoints / '200'}"
     for step in ("100", "200"):
         (checkpoints / step / "config.json").write_text("{ }")
     with pytest.raises(ProjectError) as caught:
@@ -109,10 +109,8 @@ def test_checkpoints_to_average(run_dir, average, steps):
     ],
 )  # fmt: skip
 def test_an_average_of_nothing_is_refused(run_dir, average, reason):
-    with pytest.raises(ProjectError) as caught:
-        steps_to_average(run_dir / "checkpoints", average)
-    assert reason in caught.value.message
-    assert caught.value.hint == "available checkpoints: 100, 200, 300"
+    error = refusal_of(steps_to_average, "export-average", reason, run_dir / "checkpoints", average)
+    assert error.hint == "available checkpoints: 100, 200, 300"
 
 
 def test_a_damaged_checkpoint_is_never_averaged(run_dir):
@@ -149,19 +147,17 @@ def test_a_source_without_a_checkpoint_is_named(tmp_path):
         "begun": "the run has no checkpoint yet",
     }
     for name, reason in reasons.items():
-        with pytest.raises(ProjectError, match=reason) as caught:
-            choose_folders(tmp_path / name, "")
-        assert caught.value.exit_code == EXIT_USAGE
+        error = refusal_of(choose_folders, "export-source", reason, tmp_path / name, "")
+        assert error.exit_code == EXIT_USAGE
 
 
 @pytest.mark.parametrize(
     ("formats", "reason"), [(("hf", "pickle"), "unknown format pickle"), ((), "no export format")]
 )
 def test_unknown_formats_are_refused(run_dir, formats, reason):
-    with pytest.raises(ProjectError, match=reason) as caught:
-        export.run(arguments(run_dir, *formats), "text")
-    assert caught.value.exit_code == EXIT_USAGE
-    assert all(name in caught.value.hint for name in FORMATS)
+    error = refusal_of(export.run, "export-format", reason, arguments(run_dir, *formats), "text")
+    assert error.exit_code == EXIT_USAGE
+    assert all(name in error.hint for name in FORMATS)
 
 
 def test_a_missing_package_is_one_line_with_the_command(run_dir, monkeypatch):

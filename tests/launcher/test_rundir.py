@@ -26,6 +26,7 @@ from launcher.rundir.directory import is_alive, lock_run_directory, take_over
 from neobert.config import digest, from_dict
 from neobert.errors import ProjectError
 from profiles.registry import ResolvedRun
+from tests.refusals import refusal_of
 from validators.finding import Level
 
 
@@ -212,7 +213,6 @@ def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", refuse)
-    with pytest.raises(ProjectError, match="No space left on device") as caught:
-        write_manifest(tmp_path, {}, {})
-    assert caught.value.exit_code == 1
+    error = refusal_of(write_manifest, "not-writable", "No space left on device", tmp_path, {}, {})
+    assert error.exit_code == 1
     assert list(tmp_path.iterdir()) == []

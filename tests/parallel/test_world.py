@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from neobert.errors import ProjectError
 from neobert.parallel.world import refuse_foreign_strategies
+from tests.refusals import refusal_of
 
 RANK = """
 import time
@@ -94,9 +94,7 @@ def test_gradients_are_exchanged_beside_the_backward_pass_or_all_at_once_behind_
     ],
 )
 def test_what_the_environment_asks_for_is_refused(environment, named):
-    with pytest.raises(ProjectError, match=named) as refusal:
-        refuse_foreign_strategies(environment)
-    assert refusal.value.code == "HST009"
+    refusal_of(refuse_foreign_strategies, "HST009", named, environment)
 
 
 def test_what_is_switched_off_is_not_refused():

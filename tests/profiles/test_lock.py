@@ -9,6 +9,7 @@ from launcher.cli.app import run as command
 from neobert.errors import ProjectError
 from profiles import inherit, lock
 from profiles.registry import list_profiles, load_profile, resolve_run, shipped_profile
+from tests.refusals import refusal_of
 from validators.facts import NO_FACTS
 from validators.planning import plan_run
 from validators.rules.config import unpinned_profile
@@ -111,10 +112,8 @@ def test_a_shipped_file_is_known_by_its_path_and_by_what_links_to_it(tmp_path):
 def test_a_damaged_lock_is_named_and_can_be_written_anew(content, copied, capsys):
     before = copied.read_bytes()
     copied.write_bytes(content)
-    with pytest.raises(ProjectError, match=r"profiles\.lock cannot be read") as raised:
-        load_profile("a100-prod")
-    assert (raised.value.code, raised.value.place) == ("CFG005", str(copied))
-    assert raised.value.hint
+    error = refusal_of(load_profile, "CFG005", "profiles.lock cannot be read", "a100-prod")
+    assert error.place == str(copied)
     assert lock.main(["--check"]) == 2
     assert "profiles.lock cannot be read" in capsys.readouterr().out
     assert command(["lint", str(inherit.SHIPPED / "smoke")]) == 2

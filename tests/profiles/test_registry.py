@@ -7,6 +7,7 @@ from neobert.config import ConfigError, Origin
 from neobert.errors import ProjectError
 from profiles.inherit import FOLDERS_ENV
 from profiles.registry import list_profiles, load_profile, resolve_run
+from tests.refusals import refusal_of
 
 Write = Callable[[str, str], Path]
 
@@ -149,11 +150,11 @@ def test_a_run_file_and_the_option_name_the_same_run(run_file):
 
 def test_a_run_file_and_the_option_must_agree(run_file):
     path = run_file("profile: cpu-demo\n")
-    with pytest.raises(ProjectError) as caught:
-        resolve_run("a100-prod", [path])
-    assert caught.value.place == f"{path}:1:10"
-    assert "'cpu-demo', but --profile sets 'a100-prod'" in caught.value.message
-    assert caught.value.exit_code == 2
+    error = refusal_of(
+        resolve_run, "CFG005", "'cpu-demo', but --profile sets 'a100-prod'", "a100-prod", [path]
+    )
+    assert error.place == f"{path}:1:10"
+    assert error.exit_code == 2
 
 
 def test_a_run_file_that_names_no_profile_takes_the_options(run_file):
@@ -217,9 +218,8 @@ def test_a_profile_file_resolves_to_the_profile(write):
     assert run.profile == load_profile("mine")
     assert (run.config.trainer.max_steps, run.config.seed) == (7, 4)
     assert run.source_file == str(path)
-    with pytest.raises(ProjectError, match="cannot be combined") as caught:
-        resolve_run("cpu-demo", [path])
-    assert caught.value.hint == "write profile: mine in a run file"
+    error = refusal_of(resolve_run, "CFG005", "cannot be combined", "cpu-demo", [path])
+    assert error.hint == "write profile: mine in a run file"
 
 
 def test_a_base_cannot_be_run():

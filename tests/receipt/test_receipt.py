@@ -19,6 +19,7 @@ from neobert.receipt import (
     with_digest,
     write_receipt,
 )
+from tests.refusals import refusal_of
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RECEIPT = Receipt(
@@ -62,9 +63,7 @@ def test_names_the_one_thing_that_differs(tmp_path, receipt, digest, hours, name
     (reason,) = explain_mismatch(receipt, digest, now)
     assert named in reason
     write_receipt(receipt, tmp_path / "receipt.json")
-    with pytest.raises(ProjectError, match=named) as refusal:
-        require_receipt(tmp_path / "receipt.json", digest, now)
-    assert (refusal.value.code, refusal.value.exit_code) == ("RCP001", 1)
+    assert refusal_of(require_receipt, "RCP001", named, tmp_path / "receipt.json", digest, now).exit_code == 1
 
 
 def test_names_every_difference_at_once():
@@ -135,9 +134,7 @@ def test_a_measurement_that_is_none_is_a_refusal(tmp_path):
 
 
 def test_a_missing_receipt_is_a_refusal(tmp_path):
-    with pytest.raises(ProjectError, match="there is no receipt") as refusal:
-        read_receipt(tmp_path / "receipt.json")
-    assert refusal.value.hint
+    refusal_of(read_receipt, "RCP001", "there is no receipt", tmp_path / "receipt.json")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema_version": 99}', '{"schema_version": 1}'])

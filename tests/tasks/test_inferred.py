@@ -16,6 +16,7 @@ from neobert.tasks.contrastive.inferred import infer as paired
 from neobert.tasks.question_answering.inferred import infer as requested
 from neobert.tasks.sft.inferred import infer as conversed
 from neobert.tasks.token_classification.inferred import infer as tagged
+from tests.refusals import refusal_of
 
 TEXTS = [f"a text of {number} words, more or less" for number in range(40)]
 
@@ -356,18 +357,18 @@ def test_labels_with_missing_values():
 @pytest.mark.parametrize("infer", [classified, paired, tagged])
 def test_a_table_may_have_the_name_of_a_text(infer):
     Path("my train.txt").write_text("text\tlabel\n", encoding="utf-8")
-    with pytest.raises(ProjectError, match="is plain text without labels") as refusal:
-        infer(Path("my train.txt"))
-    assert "if tabs separate the fields: cp 'my train.txt' 'my train.tsv'; " in refusal.value.hint
-    assert ("contrastive.positives: dropout" in refusal.value.hint) == (infer is paired)
+    error = refusal_of(infer, "unclear-table", "is plain text without labels", Path("my train.txt"))
+    assert "if tabs separate the fields: cp 'my train.txt' 'my train.tsv'; " in error.hint
+    assert ("contrastive.positives: dropout" in error.hint) == (infer is paired)
 
 
 def test_words_without_lists_are_refused():
     with pytest.raises(ProjectError, match="one column with lists of words is expected, found no lists"):
         tagged(write("a.csv", {"tokens": TEXTS, "tags": TEXTS}))
-    with pytest.raises(ProjectError, match="found no lists") as refusal:
-        tagged(Path("a.csv"), {"dataset.text_column": "tokens"})
-    assert "NAME.conll" in refusal.value.hint, "the column is there, and has no lists"
+    error = refusal_of(
+        tagged, "unclear-table", "found no lists", Path("a.csv"), {"dataset.text_column": "tokens"}
+    )
+    assert "NAME.conll" in error.hint, "the column is there, and has no lists"
 
 
 @pytest.mark.parametrize(
@@ -427,17 +428,16 @@ def test_negatives_that_the_first_rows_lack_are_found():
 def test_a_later_row_of_another_form_is_refused_with_its_line(row, problem):
     rows = [{"instruction": "a", "output": "b", "input": None}, row]
     Path("chat.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    with pytest.raises(ProjectError, match=problem) as caught:
-        conversed(Path("chat.jsonl"))
-    assert caught.value.place == "chat.jsonl:2"
+    assert refusal_of(conversed, "DAT020", problem, Path("chat.jsonl")).place == "chat.jsonl:2"
 
 
 def test_a_table_without_pairs_is_refused():
     with pytest.raises(ProjectError, match="no column of documents found: 'other'"):
         paired(write("a.csv", {"query": TEXTS, "other": TEXTS}))
-    with pytest.raises(ProjectError, match="the table has no other column") as caught:
-        paired(write("b.csv", {"query": TEXTS}))
-    assert caught.value.hint == "add a column of documents"
+    error = refusal_of(
+        paired, "unclear-table", "the table has no other column", write("b.csv", {"query": TEXTS})
+    )
+    assert error.hint == "add a column of documents"
 
 
 def test_a_saved_dataset_is_read_as_any_table():

@@ -25,6 +25,7 @@ from neobert.tasks.multiple_choice.labels import choice_index, row_choices
 from neobert.tasks.multiple_choice.objective import LOWEST, group_by_row
 from neobert.tasks.multiple_choice.rows import choice_fields
 from neobert.tasks.specs import spec_of
+from tests.refusals import refusal_of
 from tests.tasks.conftest import options_of
 
 RIGHT, WRONG = "hums softly", ("barks", "purrs", "sings", "swims away")
@@ -97,11 +98,9 @@ def test_rows_that_do_not_fit_are_refused_with_their_place(tmp_path, values, pro
     path = tmp_path / "train.jsonl"
     path.write_text(json.dumps({"question": "q", **values}))
     config = from_dict(options(path))
-    with pytest.raises(ProjectError) as refusal:
-        list(read_rows(path, spec_of(config).rows(config)))
-    assert (refusal.value.code, refusal.value.place) == ("DAT020", f"{path}:1")
-    assert problem in refusal.value.message
-    assert ("subtract 1 from each" in refusal.value.hint) == (values["label"] == 2)
+    error = refusal_of(list, "DAT020", problem, read_rows(path, spec_of(config).rows(config)))
+    assert error.place == f"{path}:1"
+    assert ("subtract 1 from each" in error.hint) == (values["label"] == 2)
 
 
 def test_a_choice_is_a_pair_with_the_prompt(tmp_path):

@@ -30,6 +30,7 @@ from neobert.tasks.question_answering.labels import Answer
 from neobert.tasks.question_answering.metrics import AnswerMetrics
 from neobert.tasks.question_answering.objective import answer_positions, best_spans
 from neobert.tasks.specs import reported_metrics, spec_of
+from tests.refusals import refusal_of
 from tests.tasks.conftest import options_of
 
 NAMES, TOWNS = ("Mara Jonas", "Lina Vesu", "Tako Remi"), ("Norstad", "Altburg", "Wesmere")
@@ -110,10 +111,7 @@ def test_the_forms_of_answers_are_read(tmp_path, answers, section, wanted):
 def test_rows_whose_answer_has_no_place_are_refused(tmp_path, answers, problem):
     file = tmp_path / "train.jsonl"
     file.write_text(json.dumps({"question": "who", "context": CONTEXT, **answers}))
-    with pytest.raises(ProjectError) as refusal:
-        rows_of(file, {})
-    assert (refusal.value.code, refusal.value.place) == ("DAT020", f"{file}:1")
-    assert problem in refusal.value.message
+    assert refusal_of(rows_of, "DAT020", problem, file, {}).place == f"{file}:1"
 
 
 @pytest.mark.parametrize(

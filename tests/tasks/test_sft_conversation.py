@@ -16,6 +16,7 @@ from neobert.tasks.sft.conversation import (
     without_weights,
 )
 from neobert.tasks.sft.rows import ConversationRows
+from tests.refusals import refusal_of
 
 EXPECTED = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 SHAREGPT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
@@ -191,10 +192,8 @@ def test_tools_that_are_no_list_are_refused():
 
 def test_a_table_of_another_form_is_refused_with_the_forms():
     assert detect_form(["text", "label"]) is None
-    with pytest.raises(ProjectError, match="the columns match no form of conversations") as caught:
-        read({"text": "Hi"})
-    assert (caught.value.code, caught.value.place) == ("DAT011", "t:1")
-    assert caught.value.hint.startswith("write task: causal")
-    with pytest.raises(ProjectError, match="the columns match no form of conversations") as caught:
-        read({"talk": EXPECTED})
-    assert caught.value.hint == "set sft.messages_column to one of the columns: 'talk'"
+    error = refusal_of(read, "DAT011", "the columns match no form of conversations", {"text": "Hi"})
+    assert error.place == "t:1"
+    assert error.hint.startswith("write task: causal")
+    error = refusal_of(read, "DAT011", "the columns match no form of conversations", {"talk": EXPECTED})
+    assert error.hint == "set sft.messages_column to one of the columns: 'talk'"

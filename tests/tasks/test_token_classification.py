@@ -27,7 +27,6 @@ from neobert.data.store.prepare import prepare
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.data.tokenize.encoding import Column
 from neobert.data.tokenize.tokenizers import load_tokenizer
-from neobert.errors import ProjectError
 from neobert.export.weights import read_weights
 from neobert.families.neobert.build import backbone_from_model
 from neobert.model import NeoBERTConfig, NeoBERTForTokenClassification
@@ -42,6 +41,7 @@ from neobert.tasks.token_classification.examples import (
     word_indices,
 )
 from neobert.tasks.token_classification.metrics import TagMetrics, TagScheme
+from tests.refusals import refusal_of
 
 NAMES = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 BIOES = ("O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC")))
@@ -181,11 +181,7 @@ def row(tokens, tags):
 def test_rows_that_do_not_fit_are_refused_with_their_place(tmp_path, name, content, code, place, problem):
     file = tmp_path / name
     file.write_text(content)
-    with pytest.raises(ProjectError) as refusal:
-        rows_of(file)
-    assert refusal.value.code == code
-    assert refusal.value.place.endswith(place)
-    assert problem in refusal.value.message
+    assert refusal_of(rows_of, code, problem, file).place.endswith(place)
 
 
 # --- tokens of words

@@ -9,6 +9,7 @@ from launcher.run.summary import summarize_run, summary_text
 from neobert.errors import ProjectError
 from neobert.training.checkpoint.restore import refuse_other_data
 from tests.killed_run import killed_before
+from tests.refusals import refusal_of
 from tests.training.conftest import corpus_of, finished_run, read_lines, write_run
 
 PLATEAU = 8
@@ -126,9 +127,7 @@ def test_a_run_directory_stands_for_its_newest_checkpoint(continued, source, run
     ],
 )
 def test_what_does_not_fit_is_refused(continued, run, sections, message, hint):
-    with pytest.raises(ProjectError, match=message) as caught:
-        run(continued(**sections))
-    assert hint in caught.value.hint
+    assert hint in refusal_of(run, "CKP007", message, continued(**sections)).hint
 
 
 def test_the_source_text_is_evaluated_in_rows_of_another_length(continued, run):
@@ -143,10 +142,9 @@ def test_a_source_text_that_is_gone_is_named(continued, source, run, tmp_path, m
     gone = json.loads(state.read_text(encoding="utf-8"))
     gone["dataset"] |= {"path": str(tmp_path / "gone.jsonl")}
     monkeypatch.setattr("neobert.runfiles.continuation.read_config", lambda _: gone)
-    with pytest.raises(ProjectError, match="source text cannot be read") as caught:
-        run(run_dir)
-    assert str(tmp_path / "gone.jsonl") in caught.value.message
-    assert "eval_source_text: false" in caught.value.hint
+    error = refusal_of(run, "DAT001", "source text cannot be read", run_dir)
+    assert str(tmp_path / "gone.jsonl") in error.message
+    assert "eval_source_text: false" in error.hint
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from neobert.training.loop import session, steps
 from neobert.training.loop import task as built_task
 from neobert.training.telemetry.jsonl_writer import JsonlWriter
 from tests.killed_run import change_losses
+from tests.refusals import refusal_of
 
 
 def infinite_gradient(loss):
@@ -33,9 +34,7 @@ def test_a_loss_or_gradient_that_is_no_number_stops_before_the_optimizer(
 ):
     run_dir = make_run()
     change_losses(monkeypatch, [13], change)  # the second microbatch of step 7
-    with pytest.raises(ProjectError, match="step 7 is not finite") as error:
-        run(run_dir)
-    assert (error.value.code, error.value.exit_code) == ("NAN001", 4)
+    assert refusal_of(run, "NAN001", "step 7 is not finite", run_dir).exit_code == 4
     ended = outcome(run_dir)
     assert (ended["status"], ended["exit_code"], ended["step"]) == ("failed", 4, 6)
     assert beats(run_dir)[-1]["phase"] == "failed"
@@ -59,9 +58,7 @@ def test_weights_that_are_no_numbers_are_never_saved(make_run, run, monkeypatch)
                 trainer.task.model.decoder.weight[3, 3] = float("nan")
 
     monkeypatch.setattr(steps, "update", corrupting)
-    with pytest.raises(ProjectError, match=r"weights are not finite after step 10") as error:
-        run(run_dir)
-    assert error.value.exit_code == 4
+    assert refusal_of(run, "NAN001", "weights are not finite after step 10", run_dir).exit_code == 4
     assert folders.checkpoint_steps(run_dir / "checkpoints") == [5]
 
 
@@ -87,10 +84,9 @@ def test_a_save_that_the_kernel_refuses_leaves_the_old_checkpoints(make_run, run
             return real(*args)
 
     monkeypatch.setattr(built_task, "write_hf_folder", refused)
-    with pytest.raises(ProjectError, match="the checkpoint of step 10 could not be written") as error:
-        run(run_dir)
-    assert (error.value.code, error.value.exit_code) == ("CKP004", 4)
-    assert "free disk space" in error.value.hint
+    error = refusal_of(run, "CKP004", "the checkpoint of step 10 could not be written", run_dir)
+    assert error.exit_code == 4
+    assert "free disk space" in error.hint
     assert {path.name for path in (run_dir / "checkpoints").iterdir()} == {"5", "latest"}
     assert folders.find_checkpoint(run_dir / "checkpoints", "auto")[1].step == 5
     assert outcome(run_dir)["exit_code"] == 4

@@ -9,6 +9,7 @@ from neobert.errors import ProjectError
 from neobert.families.linear import WHOLE, Layout
 from neobert.optim import build_optimizer, step_unless
 from neobert.training.guards.loss_guard import FiniteGuard
+from tests.refusals import refusal_of
 
 GOOD, BAD = torch.tensor(1.0), torch.tensor(float("nan"))
 
@@ -102,7 +103,5 @@ def test_a_step_that_is_forgotten_is_still_named(tmp_path):
 
 def test_a_full_disk_does_not_hide_what_is_wrong_with_the_run(tmp_path, caplog):
     guard = FiniteGuard(torch.device("cpu"), tmp_path / "gone" / "nonfinite.json", memory_steps=1)
-    with pytest.raises(ProjectError, match="step 3 is not finite") as error:
-        guard.judge(3, BAD, GOOD)
-    assert error.value.code == "NAN001"
+    refusal_of(guard.judge, "NAN001", "step 3 is not finite", 3, BAD, GOOD)
     assert "the samples of step 3 could not be written" in caplog.text

@@ -15,6 +15,7 @@ from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint import folders, manifest
 from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from neobert.training.checkpoint import publish, retention
+from tests.refusals import refusal_of
 
 NOW = "2026-01-01T00:00:00+00:00"
 FILES = {"model.safetensors": b"weights" * 50, "trainer_state/state.json": b"{}", "empty": b""}
@@ -104,10 +105,8 @@ def test_only_a_step_as_it_is_written_names_a_checkpoint(tmp_path, name):
 def test_a_missing_target_is_named_with_what_is_there(tmp_path, selector, named):
     save(tmp_path, 5)
     (tmp_path / "latest").unlink()
-    with pytest.raises(ProjectError, match=named) as error:
-        folders.find_checkpoint(tmp_path, selector.format(root=tmp_path))
-    assert error.value.code == "CKP007"
-    assert "auto" in error.value.hint
+    error = refusal_of(folders.find_checkpoint, "CKP007", named, tmp_path, selector.format(root=tmp_path))
+    assert "auto" in error.hint
 
 
 def test_latest_is_a_text_file_where_symlinks_do_not_work(tmp_path, monkeypatch):

@@ -15,13 +15,13 @@ from launcher.run.summary import summarize_run, summary_text
 from neobert.config.schema import TrainerConfig
 from neobert.data.batches.streams import TrainStream
 from neobert.data.sources import text_files
-from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from neobert.training.checkpoint import publish, retention
 from neobert.training.loop import session, steps
 from neobert.training.loop import task as built_task
 from tests.killed_run import Killed, kill, struck
+from tests.refusals import refusal_of
 
 
 def terminate():
@@ -245,9 +245,7 @@ def test_never_refuses_what_another_run_left(source, make_run, run, left):
         path = run_dir / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     outcome = (run_dir / "outcome.json").read_bytes()
-    with pytest.raises(ProjectError, match="holds another run") as error:
-        run(run_dir)
-    assert (error.value.code, error.value.exit_code) == ("CKP008", 1)
+    assert refusal_of(run, "CKP008", "holds another run", run_dir).exit_code == 1
     assert (run_dir / "outcome.json").read_bytes() == outcome
 
 
@@ -262,9 +260,7 @@ def test_other_text_under_the_same_name_is_refused(make_run, run, struck_run, co
         dataset={"path": str(text)}, trainer={"resume_from_checkpoint": str(run_dir / "checkpoints" / "5")}
     )
     before = {path.name for path in (run_dir / "checkpoints").iterdir()}
-    with pytest.raises(ProjectError, match="data fingerprint") as error:
-        run(run_dir)
-    assert error.value.code == "CKP007"
+    refusal_of(run, "CKP007", "data fingerprint", run_dir)
     assert {path.name for path in (run_dir / "checkpoints").iterdir()} == before
 
 

@@ -15,6 +15,7 @@ from neobert.receipt import read_receipt, write_receipt
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from neobert.runfiles.phases import STOP_BY_ENV
+from tests.refusals import refusal_of
 
 TRAIN_FIELDS = [
     "step",
@@ -255,11 +256,8 @@ def test_damaged_weights_start_no_run_and_do_not_matter_to_one_that_resumes(make
     run_dir = make_run("next", model=model, trainer={"max_steps": 4})
     intact = weights.read_bytes()
     weights.write_bytes(intact[:-3] + bytes([intact[-3] ^ 0x40]) + intact[-2:])
-    with pytest.raises(
-        ProjectError, match=r"the content of model\.safetensors changed after the save"
-    ) as caught:
-        run(run_dir)
-    assert (caught.value.code, caught.value.place) == ("CKP007", str(weights.parent))
+    error = refusal_of(run, "CKP007", "the content of model.safetensors changed after the save", run_dir)
+    assert error.place == str(weights.parent)
     weights.write_bytes(intact)
     assert run(run_dir) == 0
     weights.write_bytes(intact[:-1])
@@ -274,10 +272,9 @@ def test_weights_are_not_gone_on_from_under_another_vocabulary(make_run, run, so
     text.write_text("\n".join(json.dumps({"text": each}) for each in documents), encoding="utf-8")
     weights = {"pretrained_checkpoint": str(source / "checkpoints" / "12")}
     run_dir = make_run("next", model=weights, dataset={"path": str(text), "cache_dir": str(tmp_path)})
-    with pytest.raises(ProjectError, match="was trained with another tokenizer") as caught:
-        run(run_dir)
-    assert (caught.value.code, caught.value.place) == ("EXP005", "tokenizer")
-    assert str(source / "checkpoints" / "12") in caught.value.hint
+    error = refusal_of(run, "EXP005", "was trained with another tokenizer", run_dir)
+    assert error.place == "tokenizer"
+    assert str(source / "checkpoints" / "12") in error.hint
     own = {"path": str(source / "checkpoints" / "12"), "vocab_size": None}
     make_run("next", model=weights, tokenizer=own, dataset={"path": str(text), "cache_dir": str(tmp_path)})
     assert run(run_dir) == 0

@@ -12,6 +12,7 @@ from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.state import read_state
 from neobert.training.guards.loss_guard import FiniteGuard, LossSpikeDetector
 from tests.killed_run import change_losses
+from tests.refusals import refusal_of
 
 CPU = torch.device("cpu")
 
@@ -62,9 +63,7 @@ def test_on_a_gpu_the_updates_are_skipped_until_the_host_looks(tmp_path):
         guard.judge(step, torch.tensor(loss), torch.tensor(1.0))
         skipped.append(bool(guard.verdict))
     assert skipped == [False, False, True, True]
-    with pytest.raises(ProjectError, match=r"loss spike at step 3: loss 60, running mean 5") as error:
-        guard.check()
-    assert (error.value.code, error.value.exit_code) == ("SPK001", 4)
+    assert refusal_of(guard.check, "SPK001", "loss spike at step 3: loss 60, running mean 5").exit_code == 4
     written = json.loads((tmp_path / "loss_spike.json").read_text())
     assert (written["step"], written["microbatches"]) == (3, [{"sample_ids": [3]}])
     assert not (tmp_path / "nonfinite.json").exists()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.errors import ProjectError
+from tests.refusals import refusal_of
 from tests.validators.conftest import RECORDED
 from validators.facts import NO_FACTS, Facts, ProbeRecord
 from validators.facts_gpu import GpuFacts
@@ -103,11 +103,9 @@ def broken(path, value):
     ],
 )
 def test_what_is_no_facts_is_refused(text, fragment):
-    with pytest.raises(ProjectError) as refusal:
-        facts_from_json(text, "elsewhere.json")
-    assert fragment in refusal.value.message
-    assert refusal.value.place == "elsewhere.json"
-    assert refusal.value.exit_code == 2
+    error = refusal_of(facts_from_json, "unreadable-facts", fragment, text, "elsewhere.json")
+    assert error.place == "elsewhere.json"
+    assert error.exit_code == 2
 
 
 def test_recorded_facts_are_read_as_they_are():
