@@ -2,6 +2,7 @@
 
 import os
 import resource
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -148,3 +149,11 @@ def test_a_file_system_that_refuses_to_close_costs_nothing(tmp_path):
     os.close(writer._file.fileno())
     writer.close()
     assert read_rows(tmp_path / "metrics.jsonl") == [{"step": 0}]
+
+
+def test_a_full_disk_names_the_file():
+    writer = JsonlWriter(Path("/dev/full"))
+    with pytest.raises(OSError, match="No space left") as refusal:
+        writer.append({"step": 1})
+    writer.close()
+    assert str(refusal.value.filename) == "/dev/full"

@@ -40,7 +40,12 @@ class JsonlWriter:
         if self._limit_bytes is not None and self._is_full(len(line), self._limit_bytes):
             self._rotate()
         before = self._file.tell()
-        if self._file.write(line) != len(line):
+        try:
+            written = self._file.write(line)
+        except OSError as error:
+            error.filename = self._file.name  # a failed write names no file
+            raise
+        if written != len(line):
             self._file.seek(self._file.truncate(before))  # else the next line is appended to a partial one
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
 
