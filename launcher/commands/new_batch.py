@@ -23,8 +23,8 @@ MAX_MICROBATCH = {"cpu": 8192, "gpu": 32_768}
 speed."""
 
 MIN_BYTES_PER_TOKEN = 3
-"""Low estimate for English text in WordPiece, and for Chinese text with one character per token. A low
-estimate gives rows that are too long rather than truncated texts."""
+"""Low estimate for English text in WordPiece, and for Chinese text with one character per token, if fewer
+were not measured. A low estimate gives rows that are too long rather than truncated texts."""
 COVERED = 0.99
 """Share of the texts that fit into a row of the chosen length."""
 MIN_TOKENS, SPECIAL_TOKENS = 32, 2
@@ -72,15 +72,16 @@ def rows_per_step(trainer: TrainerConfig) -> int:
     return (trainer.per_device_train_batch_size or 1) * (trainer.gradient_accumulation_steps or 1)
 
 
-def covering_length(lengths: Sequence[int]) -> int:
+def covering_length(lengths: Sequence[int], bytes_per_token: float) -> int:
     """Return the smallest power of two, in tokens, that holds `COVERED` of the texts with sizes in bytes."""
     covered = sorted(lengths)[int(COVERED * (len(lengths) - 1))]
-    return int(2 ** math.ceil(math.log2(max(MIN_TOKENS, max_tokens(covered)))))
+    return int(2 ** math.ceil(math.log2(max(MIN_TOKENS, max_tokens(covered, bytes_per_token)))))
 
 
-def truncated_share(lengths: Sequence[int], length: int) -> float:
+def truncated_share(lengths: Sequence[int], length: int, bytes_per_token: float) -> float:
     """Return the share of bytes in texts longer than `length` tokens."""
-    return sum(each for each in lengths if max_tokens(each) > length) / max(1, sum(lengths))
+    longer = sum(each for each in lengths if max_tokens(each, bytes_per_token) > length)
+    return longer / max(1, sum(lengths))
 
 
 def split_sizes(lengths: Sequence[int], length: int, bytes_per_token: float) -> list[int]:
@@ -113,18 +114,18 @@ def num_piece_rows(lengths: Sequence[int], length: int, bytes_per_token: float, 
     return sum(tokens) / length if is_packed else sum(math.ceil(number / length) for number in tokens)
 
 
-def comment_on_length(lengths: Sequence[int], length: int, limit: int) -> str:
+def comment_on_length(lengths: Sequence[int], length: int, limit: int, bytes_per_token: float) -> str:
     """Return the run file's comment on rows of `length` tokens.
 
     `limit` is the longest sequence that the model supports.
     """
     unit = "the model's positions" if length == limit else "tokens"
-    num_longer = sum(max_tokens(each) > length for each in lengths)
+    num_longer = sum(max_tokens(each, bytes_per_token) > length for each in lengths)
     if not num_longer:
         return f"{unit}; by an estimate, no text is longer"
     return f"{unit}; by an estimate, {percent(num_longer / len(lengths))} of the texts are longer"
 
 
-def max_tokens(num_bytes: int) -> int:
+def max_tokens(num_bytes: int, bytes_per_token: float) -> int:
     """Return a high estimate of the tokens in a text of this size."""
-    return math.ceil(num_bytes / MIN_BYTES_PER_TOKEN)
+    return math.ceil(num_bytes / min(MIN_BYTES_PER_TOKEN, bytes_per_token))

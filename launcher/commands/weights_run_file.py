@@ -143,7 +143,7 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
     yield from _conversation_entries(request, shape, length) if is_chat else ()
     limit = _longest_trained_row(request, shape)
     comment = (
-        comment_on_length(request.lengths, length, limit)
+        comment_on_length(request.lengths, length, limit, request.bytes_per_token)
         if request.table
         else "tokens; longer documents are split"
     )
@@ -251,7 +251,7 @@ def _conversation_entries(request: RunFileInputs, shape: ModelShape, length: int
 
 def _is_split(request: RunFileInputs, length: int) -> bool:
     """Return whether to split long conversations: dropping them would lose too much text."""
-    return truncated_share(request.lengths, length) > MAX_LOST
+    return truncated_share(request.lengths, length, request.bytes_per_token) > MAX_LOST
 
 
 def _model_entries(request: RunFileInputs) -> Iterator[Entry]:
@@ -275,9 +275,11 @@ def _row_length(request: RunFileInputs, shape: ModelShape, *, is_chat: bool) -> 
     Conversations may exceed the limit of the device, because conversations that do not fit are lost.
     """
     most = MAX_TOKENS[request.device] * (CHAT_FACTOR if is_chat else 1)
-    while is_chat and truncated_share(request.lengths, most) > MAX_LOST:
+    while is_chat and truncated_share(request.lengths, most, request.bytes_per_token) > MAX_LOST:
         most *= 2
-    needed = covering_length(request.lengths or [BYTES_PER_TOKEN * MAX_TOKENS["gpu"]])
+    needed = covering_length(
+        request.lengths or [BYTES_PER_TOKEN * MAX_TOKENS["gpu"]], request.bytes_per_token
+    )
     return min(needed, most, _longest_trained_row(request, shape) or needed)
 
 

@@ -64,6 +64,21 @@ def test_without_a_vocabulary_or_words_the_rate_is_that_of_english(tmp_path):
     assert bytes_per_token([" "], TokenizerConfig(path=str(tmp_path))) == BYTES_PER_TOKEN
 
 
+def test_rows_cover_texts_of_more_tokens_than_english(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    by_byte = Tokenizer(models.BPE(vocab={}, merges=[]))
+    by_byte.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    by_byte.train_from_iterator([], trainers.BpeTrainer(initial_alphabet=alphabet))
+    by_byte.save(str(write_model(Path("model"), max_position_embeddings=2048) / "tokenizer.json"))
+    rows = [(f"{number:>5} {'x ' * 100}", number % 2) for number in range(100)]
+    with Path("data.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *rows])
+    assert run(["init", "--from", "model", "--task", "classification", "--text", "data.csv"]) == 0
+    config = resolve_run(None, ["run.yaml"]).config
+    assert config.dataset.max_seq_length == 256  # for 206 bytes, a token each
+
+
 @pytest.mark.child
 @pytest.mark.parametrize("has_dev", [False, True])
 def test_a_run_file_states_the_passes_that_the_run_makes(has_dev, tmp_path, monkeypatch):

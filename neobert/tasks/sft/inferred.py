@@ -53,9 +53,10 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     lengths, sample, num_messages, num_answers = [], list[str](), 0, 0
     for location, values in islice((row for part in ([first], rows) for row in part), MAX_ROWS):
         messages, tools = form.conversation(values, location)
-        lengths.append(len(PROMPT) + _json_bytes(tools) + sum(map(_message_bytes, messages)))
+        texts = [PROMPT, _as_json(tools), *map(_message_text, messages)]
+        lengths.append(sum(len(each.encode("utf-8", "replace")) for each in texts))
         if num_messages < SAMPLED_MESSAGES:
-            sample += [PROMPT, *(HEADER + str(each.get("content", "")) for each in messages)]
+            sample += texts
         num_messages += len(messages)
         num_answers += sum(each["role"] == "assistant" for each in messages)
     if not num_answers:
@@ -69,13 +70,12 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     return LabelledTable(keys, notes, tuple(lengths), tuple(sample))
 
 
-def _message_bytes(message: Message) -> int:
-    content = len(str(message.get("content", "")).encode("utf-8", "replace"))
-    return len(HEADER) + content + _json_bytes(message.get("tool_calls", []))
+def _message_text(message: Message) -> str:
+    return f"{HEADER}{message.get('content', '')}{_as_json(message.get('tool_calls', []))}"
 
 
-def _json_bytes(objects: list[Any]) -> int:
-    return len(json.dumps(objects)) if objects else 0
+def _as_json(objects: list[Any]) -> str:
+    return json.dumps(objects) if objects else ""
 
 
 def _detect_form(
