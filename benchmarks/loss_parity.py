@@ -5,9 +5,10 @@
 NeoBERT-250M on T = 8,192 tokens a step, the real trainer on both sides, each in its own process. Seed,
 documents, their order and their masks are the same by construction: the unpacked side splits the packed
 microbatches into padded rows, sorted by length into four microbatches to reduce padding. It runs on the
-model's own modules and SDPA, in fp32 without TF32. The text is in the folder of NEOBERT_TEST_DATA (pretrain/,
-tokenizers/bert-base-uncased/), else CPython's own documentation. Figure: the largest relative difference of
-the loss, averaged over 10 steps, from step 10 to the end.
+model's own modules and SDPA, in fp32 without TF32. The side `modules` is the packed side on the model's own
+modules, under autocast with a residual stream in fp32: it tells bf16 from the kernels. The text is in the
+folder of NEOBERT_TEST_DATA (pretrain/, tokenizers/bert-base-uncased/), else CPython's own documentation.
+Figure: the largest relative difference of the loss, averaged over 10 steps, from step 10 to the end.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
 from neobert.training.state.trainer import Trainer
 
-FORMS = ("packed", "unpacked")
+FORMS = ("packed", "modules", "unpacked")
 SHAPE = {"num_hidden_layers": 28, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 ROWS, ROW_LENGTH, GROUPS, VOCABULARY = 8, 1024, 4, 16_384
 WINDOW, TARGET = 10, 0.01
@@ -73,10 +74,16 @@ def packed_config(work: Path, steps: int) -> RunConfig:
     )
 
 
-def unpacked_config(packed: RunConfig) -> RunConfig:
+def side_config(form: str, packed: RunConfig) -> RunConfig:
+    """Return the config of a side."""
+    if form == "packed":
+        return packed
+    attention = "torch_varlen" if form == "modules" else "sdpa"
+    on_modules = replace(packed, model=replace(packed.model, attn_backend=attention, kernel_backend="torch"))
+    if form == "modules":
+        return on_modules
     return replace(
-        packed,
-        model=replace(packed.model, attn_backend="sdpa", kernel_backend="torch"),
+        on_modules,
         datacollator=replace(packed.datacollator, pack_sequences=False),
         trainer=replace(packed.trainer, **EXACT),
     )
@@ -124,7 +131,7 @@ def padded(batch: Microbatch, bounds: Tensor, members: Tensor) -> Microbatch:
 
 def losses(form: str, config: RunConfig, work: Path) -> dict[str, Any]:
     """Train one side; return its kernels and the loss of every step."""
-    own = config if form == "packed" else unpacked_config(config)
+    own = side_config(form, config)
     run_dir = work / form
     run_dir.mkdir(parents=True, exist_ok=True)
     world = World.from_config(own)
@@ -189,7 +196,8 @@ def main() -> None:
         print(json.dumps(losses(chosen.form, config, chosen.work.resolve())))
         return
     sides = {form: run_in_process(form) for form in FORMS}
-    found = compare(**sides)
+    found = compare(sides["packed"], sides["unpacked"])
+    found["modules_against_unpacked"] = compare(sides["modules"], sides["unpacked"])
     print(json.dumps(found, indent=1))
     if chosen.output:
         path = chosen.output / "loss-parity.json"
