@@ -206,8 +206,7 @@ def test_text_or_settings_that_changed_since_are_refused(configure_task, tmp_pat
         prepare(replace(config, dataset=replace(config.dataset, min_length=3)))
     with (tmp_path / "text" / "0.jsonl").open("a") as file:
         file.write('\n{"text": "ba go"}')
-    with pytest.raises(ProjectError, match="different values of source"):
-        prepare(config)
+    refusal_of(prepare, "DAT002", "different values of source", config)
 
 
 def test_more_files_than_a_process_may_open(configure_task, tmp_path, monkeypatch):
@@ -306,12 +305,10 @@ def test_joined_parts_are_a_text_without_their_source(configure_task, tmp_path):
         assert found.report["train"]["source"] == f"{tmp_path / 'parts'} (train, prepared)"
     for key, value in (("max_seq_length", 24), ("min_length", 2)):
         other = replace(config, dataset=replace(dataset, **{key: value}))
-        with pytest.raises(ProjectError, match="different values of m"):
-            prepare(other)
+        refusal_of(prepare, "DAT002", "different values of m", other)
     for key, value in (("streaming", True), ("train_split", "train[:10]")):
         other = replace(config, dataset=replace(dataset, **{key: value}))
-        with pytest.raises(ProjectError, match="is prepared text, which is read as a whole"):
-            prepare(other)
+        refusal_of(prepare, "DAT001", "is prepared text, which is read as a whole", other)
     with pytest.raises(ProjectError, match="is already prepared"):
         prepare_part(replace(config, dataset=dataset), tmp_path / "again", PartNumber(1, 2))
 

@@ -161,8 +161,7 @@ def test_a_file_is_read_again_only_after_it_changed(tmp_path, monkeypatch):
     monkeypatch.setattr(file_digests.Path, "mkdir", lambda *_, **__: (_ for _ in ()).throw(OSError))
     assert described(1) == first, "nothing to replace was in it"
     path.unlink()
-    with pytest.raises(ProjectError, match="cannot be read"):
-        digests.describe(path)
+    refusal_of(digests.describe, "DAT001", "cannot be read", path)
 
 
 def test_text_is_prepared_into_a_folder_of_its_own(configure, tmp_path, monkeypatch):

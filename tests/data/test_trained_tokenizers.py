@@ -18,6 +18,7 @@ from neobert.data.tokenize.training_text import normalizer
 from neobert.data.tokenize.wordpiece import SPECIAL_TOKENS
 from neobert.errors import ProjectError
 from tests.data.conftest import sentences
+from tests.refusals import refusal_of
 
 ALGORITHMS = ("wordpiece", "bpe")
 UNCASED = {"lowercase": True, "strip_accents": True}
@@ -260,5 +261,4 @@ def test_a_trained_tokenizer_is_opened_without_the_class_that_imports_torch(
     assert load_tokenizer(TokenizerConfig(path=str(folder))).digest == general.digest
     for content in ("{", "[]", '{"tokenizer_class": "BertTokenizer"}', '{"auto_map": {}}'):
         (folder / "tokenizer_config.json").write_text(content, encoding="utf-8")
-        with pytest.raises(ProjectError, match="AutoTokenizer is asked"):
-            load_tokenizer(TokenizerConfig(path=str(folder)))
+        refusal_of(load_tokenizer, "TOK001", "AutoTokenizer is asked", TokenizerConfig(path=str(folder)))

@@ -75,8 +75,7 @@ def test_a_folder_without_a_manifest_is_not_verified(checkpoint):
 def test_a_missing_file_is_reported_by_its_reader(checkpoint):
     (checkpoint / "model.safetensors").unlink()
     verify_model(checkpoint)
-    with pytest.raises(ProjectError, match=r"no model\.safetensors in this folder"):
-        Encoder.load(checkpoint)
+    refusal_of(Encoder.load, "EXP004", "no model.safetensors in this folder", checkpoint)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"files": {}}'])

@@ -13,6 +13,7 @@ from transformers import AutoTokenizer
 from neobert.encoding import Encoder, encoder, runs
 from neobert.errors import ProjectError
 from tests.encoding.conftest import WORDS
+from tests.refusals import refusal_of
 
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=20).map(" ".join), min_size=1, max_size=24)
 SOME = ["the model", "a b c the text reads", "", "text " * 40, "b"]
@@ -83,8 +84,7 @@ def rewritten(folder: Path, **changes: object) -> Path:
 
 
 def test_a_folder_without_a_pooling_is_refused(model_folder):
-    with pytest.raises(ProjectError, match=r"declares no pooling"):
-        Encoder.load(rewritten(model_folder, pooling=None))
+    refusal_of(Encoder.load, "model-folder", "declares no pooling", rewritten(model_folder, pooling=None))
 
 
 def with_modules(folder: Path, *names: str, **pooling: object) -> Path:
@@ -118,8 +118,7 @@ def test_modules_of_sentence_transformers_are_read(model_folder, pooling):
     ],
 )
 def test_declarations_that_would_change_an_embedding_are_refused(model_folder, names, pooling, message):
-    with pytest.raises(ProjectError, match=message):
-        Encoder.load(with_modules(model_folder, *names, **pooling))
+    refusal_of(Encoder.load, "model-folder", message, with_modules(model_folder, *names, **pooling))
 
 
 def test_an_encoder_of_transformers_is_padded(tmp_path, tokenizer_dir, one_by_one):

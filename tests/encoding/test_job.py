@@ -31,6 +31,7 @@ from neobert.encoding.shards import Shards
 from neobert.encoding.share import encode_share
 from neobert.encoding.texts import open_texts
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from tests.refusals import refusal_of
 
 TEXTS = [f"{'the ' * (number % 9)}model reads {'' if number % 5 else chr(34)} text" for number in range(30)]
 
@@ -113,8 +114,7 @@ def test_two_jobs_do_not_write_one_output(request_of, monkeypatch):
     """The first to end would remove the shards under the other."""
     running = []
     monkeypatch.setattr(job, "_encode_shares", lambda request: running.append(request) or run(request))
-    with pytest.raises(ProjectError, match="another process is writing this output"):
-        run(request_of)
+    refusal_of(run, "encode-running", "another process is writing this output", request_of)
     assert running == [replace(request_of, prompt_text="")]
     monkeypatch.undo()
     assert run(request_of)["texts"] == 30
@@ -316,8 +316,7 @@ def test_a_missing_pooling_is_refused_before_the_model_is_loaded(
 
 def test_a_pipe_is_refused_for_what_it_is(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ProjectError, match="is not a regular file"):
-        open_texts(tmp_path / "pipe", None, "train")
+    refusal_of(open_texts, "unusable-texts", "is not a regular file", tmp_path / "pipe", None, "train")
 
 
 @pytest.mark.parametrize("visible", [0, 2])
@@ -335,8 +334,7 @@ def test_the_device_decides_on_the_number_of_processes(request_of, monkeypatch, 
 
 
 def test_an_output_of_another_kind_is_refused(request_of):
-    with pytest.raises(ProjectError, match=r"a\.csv does not end in \.npy"):
-        run(replace(request_of, output="a.csv"))
+    refusal_of(run, "encode-output", "a.csv does not end in .npy", replace(request_of, output="a.csv"))
 
 
 @pytest.mark.e2e
@@ -366,8 +364,7 @@ def test_a_name_on_the_hub_without_a_connection_is_one_error(tmp_path, monkeypat
     assert (refusal.value.place, refusal.value.exit_code) == ("owner/absent-data-set", 2)
     hint = "pass an existing local path, or the correct name of a Hub dataset"
     assert refusal.value.hint == hint
-    with pytest.raises(ProjectError, match="does not exist"):
-        open_texts(Path("absent.txt"), None, "train")
+    refusal_of(open_texts, "unusable-texts", "does not exist", Path("absent.txt"), None, "train")
 
 
 def test_a_name_on_the_hub_gives_the_rows_of_a_split(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -103,8 +102,7 @@ def test_one_name_in_two_formats_is_refused(tmp_path, name):
     prepared("sst2", data, tmp_path / "out")
     (data / "SST-2" / name).write_bytes(b"x")
     message = f"holds both {' and '.join(sorted([name, name.partition('.')[0] + '.tsv']))}"
-    with pytest.raises(ProjectError, match=re.escape(message)):
-        prepared("sst2", data, tmp_path / "out")
+    refusal_of(prepared, "DAT001", message, "sst2", data, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -207,8 +205,7 @@ def test_a_file_whose_rows_are_all_skipped_counts_them(tmp_path):
 
 def test_a_missing_split_is_named(glue_data, tmp_path):
     (glue_data / "RTE" / "dev.tsv").unlink()
-    with pytest.raises(ProjectError, match=r"task rte has no dev file"):
-        prepared("rte", glue_data, tmp_path / "out")
+    refusal_of(prepared, "glue-files", "task rte has no dev file", "rte", glue_data, tmp_path / "out")
 
 
 @pytest.mark.skipif(GLUE is None, reason="NEOBERT_GLUE names a folder with real GLUE files")

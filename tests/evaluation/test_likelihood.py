@@ -249,8 +249,7 @@ def test_a_text_of_blank_lines_does_not_block_the_output(tmp_path, settings):
     blank, text = tmp_path / "blank.jsonl", tmp_path / "text.txt"
     blank.write_text('{"text": " "}\n' * 2)
     text.write_text("ba be bi")
-    with pytest.raises(ProjectError, match="the file has no tokens"):
-        evaluate_texts(blank, None, "train", settings)
+    refusal_of(evaluate_texts, "pseudo-perplexity", "the file has no tokens", blank, None, "train", settings)
     assert evaluate_texts(text, None, "train", settings)["tokens"] > 0
 
 

@@ -29,6 +29,7 @@ from neobert.evaluation.passkey.evaluate import Settings, evaluate_passkey
 from neobert.export.folder import read_tokenizer_files, write_hf_folder
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from tests.nsa import sizes as sparse
+from tests.refusals import refusal_of
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 KEYS = tuple("".join(each) + "bird" for each in product("bdfk", "aeio"))
@@ -170,5 +171,4 @@ def test_lengths_without_an_answer_are_refused(tokenizer_folder, tmp_path, chang
 @pytest.mark.parametrize("text", ["1k,,2k", "many", "0", "2000k", "9" * 5000])
 def test_a_list_of_lengths_that_is_none_is_refused(text):
     assert parse_lengths("4k,512,1K") == [512, 1024, 4096]
-    with pytest.raises(ProjectError, match="--lengths has"):
-        parse_lengths(text)
+    refusal_of(parse_lengths, "usage", "--lengths has", text)

@@ -23,6 +23,7 @@ from neobert.evaluation.retrieval.evaluate import evaluate_collection
 from neobert.evaluation.retrieval.files import read_collection
 from neobert.evaluation.retrieval.metrics import mean_metrics, query_metrics
 from neobert.evaluation.retrieval.ranking import rank
+from tests.refusals import refusal_of
 
 CRANFIELD = os.environ.get("NEOBERT_CRANFIELD")
 DOCUMENTS = {"d1": "the model reads", "d2": "a b c", "d3": "text text", "d4": "", "d5": "b b model"}
@@ -214,8 +215,7 @@ def test_prompts_that_the_folder_declares_are_the_prefixes(score, model_folder):
 @pytest.mark.parametrize("prefix", ["document_prefix", "query_prefix"])
 def test_results_of_another_prefix_are_not_overwritten(score, prefix):
     score()
-    with pytest.raises(ProjectError, match='prefix changed from "" to "text "'):
-        score(**{prefix: "text "})
+    refusal_of(score, "encode-parts", 'prefix changed from "" to "text "', **{prefix: "text "})
 
 
 @pytest.mark.parametrize(
@@ -228,8 +228,7 @@ def test_results_of_another_prefix_are_not_overwritten(score, prefix):
 def test_results_of_other_queries_are_not_overwritten(beir, score, file, more, changed):
     score()
     (beir / file).write_text((beir / file).read_text() + more)
-    with pytest.raises(ProjectError, match=changed):
-        score()
+    refusal_of(score, "encode-parts", changed)
 
 
 @pytest.mark.e2e

@@ -94,8 +94,7 @@ def test_two_exports_do_not_write_one_folder(checkpoint, monkeypatch):
     )
     export([checkpoint], ["hf"], output, None)
     monkeypatch.undo()
-    with pytest.raises(ProjectError, match="the folder already exists"):
-        export([checkpoint], ["hf"], output, None)
+    refusal_of(export, "EXP012", "the folder already exists", [checkpoint], ["hf"], output, None)
 
 
 @pytest.mark.parametrize(
@@ -295,8 +294,7 @@ def test_a_classifier_is_refused_where_its_head_would_be_lost(make_model, save, 
     source = open_source([save(NeoBERTForSequenceClassification(make_model().config))], None)
     assert "classif" in load_writer(name).refusal(source).lower()
     assert not load_writer("hf").refusal(source)
-    with pytest.raises(ProjectError, match="--pooling"):
-        open_source([save(source.model, "again")], "avg")
+    refusal_of(open_source, "EXP009", "--pooling", [save(source.model, "again")], "avg")
 
 
 @pytest.mark.parametrize(("name", "is_own"), [("hf", True), ("hf", False), (ST, False), ("onnx", False)])

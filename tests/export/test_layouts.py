@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from neobert.errors import ProjectError
 from neobert.export import fork_to_hub, hub_to_fork, load_weights
 from neobert.export.layouts import join_gates, split_gates, tie_decoder
+from tests.refusals import refusal_of
 
 
 def same_bits(one, other) -> bool:
@@ -84,8 +85,7 @@ def test_a_decoder_of_its_own_is_not_dropped():
 def test_half_a_gate_is_named(half):
     fork = fork_state(1, 4, torch.float32, seed=0)
     del fork[f"model.transformer_encoder.0.ffn.{half}.weight"]
-    with pytest.raises(ProjectError, match=f"transformer_encoder.0.ffn.{half}.weight"):
-        join_gates(fork)
+    refusal_of(join_gates, "EXP002", f"transformer_encoder.0.ffn.{half}.weight", fork)
 
 
 def weights_of(model) -> dict[str, torch.Tensor]:
@@ -184,8 +184,7 @@ def test_many_missing_tensors_are_counted(make_model, tmp_path):
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"\xff" * 64])
 def test_a_file_that_is_no_checkpoint(make_model, tmp_path, content):
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(ProjectError, match="not a readable safetensors file"):
-        load_weights(make_model(), tmp_path)
+    refusal_of(load_weights, "EXP004", "not a readable safetensors file", make_model(), tmp_path)
 
 
 @pytest.mark.parametrize("kind", [".weight", ".bias"])
@@ -202,8 +201,7 @@ def test_quantized_weights_are_refused(kind, make_model, tmp_path):
 )
 def test_an_index_that_names_no_shards(make_model, tmp_path, index):
     (tmp_path / "model.safetensors.index.json").write_text(index)
-    with pytest.raises(ProjectError, match="invalid index of shards"):
-        load_weights(make_model(), tmp_path)
+    refusal_of(load_weights, "EXP004", "invalid index of shards", make_model(), tmp_path)
 
 
 def test_a_folder_of_pickles_and_no_folder(make_model, tmp_path):
@@ -218,5 +216,4 @@ def test_a_folder_of_pickles_and_no_folder(make_model, tmp_path):
 def test_an_index_names_nothing_outside_of_its_folder(make_model, tmp_path, name):
     index = {"weight_map": {"model.encoder.weight": name}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ProjectError, match="outside its folder"):
-        load_weights(make_model(), tmp_path)
+    refusal_of(load_weights, "EXP004", "outside its folder", make_model(), tmp_path)

@@ -236,8 +236,7 @@ HEADER = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
 )
 def test_a_header_is_data_and_is_checked(tmp_path, content):
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(ProjectError, match="is not a readable safetensors file"):
-        tensor_shapes(tmp_path)
+    refusal_of(tensor_shapes, "EXP004", "is not a readable safetensors file", tmp_path)
 
 
 def test_masks_in_the_files_of_older_decoders_are_no_quantized_weights(tmp_path):
@@ -252,8 +251,7 @@ def test_an_index_names_files_of_its_folder(tmp_path):
     index.parent.mkdir()
     index.write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}), encoding="utf-8")
     assert tensor_shapes(tmp_path / "other.safetensors") == {"a": (1,)}
-    with pytest.raises(ProjectError, match="outside its folder"):
-        tensor_shapes(index.parent)
+    refusal_of(tensor_shapes, "EXP004", "outside its folder", index.parent)
 
 
 @pytest.mark.parametrize(

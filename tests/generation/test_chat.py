@@ -23,6 +23,7 @@ from neobert.errors import ProjectError
 from neobert.generation.folder import chat_folder
 from neobert.generation.request import ReplyEnd, Sampling
 from neobert.runfiles.checkpoint.manifest import seal_checkpoint
+from tests.refusals import refusal_of
 
 LAUNCHER = ("-m", "launcher")
 GREEDY = ("--temperature", "0", "--max-tokens", "6")
@@ -126,8 +127,7 @@ def test_on_a_terminal_ctrl_c_ends_the_reply_and_not_the_chat(chatty):
 def test_folders_that_cannot_chat_are_refused_in_one_sentence(chatty, tmp_path):
     without = shutil.copytree(chatty, tmp_path / "plain")
     (without / "chat_template.jinja").unlink()
-    with pytest.raises(ProjectError, match="the tokenizer has no chat template"):
-        chat_folder(without)
+    refusal_of(chat_folder, "no-chat-template", "the tokenizer has no chat template", without)
     (without / "tokenizer.json").unlink()
     (tmp_path / "prompts.txt").write_text("hello\n", encoding="utf-8")
     done = run("evaluate", "generation", str(without), str(tmp_path / "prompts.txt"))
@@ -147,8 +147,7 @@ def test_the_template_of_a_sealed_checkpoint_is_verified(chatty, tmp_path):
     seal_checkpoint(checkpoint, 1, "digest", "2026-01-01T00:00:00+00:00")
     assert chat_folder(checkpoint) == checkpoint
     (checkpoint / "chat_template.jinja").write_text("{{ messages }}", encoding="utf-8")
-    with pytest.raises(ProjectError, match="has 14 bytes, not 145"):
-        chat_folder(checkpoint)
+    refusal_of(chat_folder, "CKP007", "has 14 bytes, not 145", checkpoint)
 
 
 class Stub(BaseHTTPRequestHandler):
@@ -213,5 +212,4 @@ def test_a_key_is_sent_only_if_its_variable_is_named(server, monkeypatch):
 
 
 def test_a_server_that_is_not_there_is_said_so():
-    with pytest.raises(ProjectError, match="Connection refused"):
-        ServerReplies("http://127.0.0.1:9", None, None, 0).__enter__()
+    refusal_of(ServerReplies("http://127.0.0.1:9", None, None, 0).__enter__, "chat", "Connection refused")

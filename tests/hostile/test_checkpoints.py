@@ -22,6 +22,7 @@ from neobert.runfiles.checkpoint.folders import find_checkpoint, find_checkpoint
 from neobert.runfiles.checkpoint.manifest import verify_checkpoint
 from neobert.training.checkpoint.publish import publish
 from neobert.training.checkpoint.shards import ShardReader, read_shards, write_shards
+from tests.refusals import refusal_of
 from tests.training.conftest import corpus, read_lines, train, write_run
 
 __all__ = ["corpus"]
@@ -272,8 +273,7 @@ def test_a_manifest_names_nothing_outside(small, name, monkeypatch):
     files = {name: {"size": 35, "sha256": hashlib.sha256(FILES["model.safetensors"]).hexdigest()}}
     reseal(folder, files=files)
     monkeypatch.setattr(manifest, "file_sha256", lambda path: pytest.fail(f"{path} was read"))
-    with pytest.raises(ProjectError, match="is missing"):
-        verify_checkpoint(folder)
+    refusal_of(verify_checkpoint, "CKP007", "is missing", folder)
 
 
 JSON = st.recursive(
@@ -297,16 +297,14 @@ def test_a_sealed_manifest_of_any_values_verifies_or_is_refused(small, changes):
 def test_a_manifest_that_is_none_is_refused(small, content):
     folder = small()
     (folder / "checkpoint.json").write_bytes(content)
-    with pytest.raises(ProjectError, match=r"checkpoint\.json is damaged"):
-        verify_checkpoint(folder)
+    refusal_of(verify_checkpoint, "CKP007", "checkpoint.json is damaged", folder)
 
 
 def test_a_pipe_in_place_of_the_manifest_is_not_opened(small):
     folder = small()
     (folder / "checkpoint.json").unlink()
     os.mkfifo(folder / "checkpoint.json")
-    with pytest.raises(ProjectError, match="damaged"):
-        verify_checkpoint(folder)
+    refusal_of(verify_checkpoint, "CKP007", "damaged", folder)
 
 
 def test_what_a_kill_left_of_a_rewritten_manifest_is_no_stray(small):
@@ -363,5 +361,4 @@ def test_shards_outside_of_their_folder_are_refused(shards, tmp_path, path):
     for info in metadata.storage_data.values():
         info.relative_path = path
     (tmp_path / ".metadata").write_bytes(pickle.dumps(metadata))
-    with pytest.raises(ProjectError, match="outside the folder"):
-        ShardReader(tmp_path)
+    refusal_of(ShardReader, "CKP007", "outside the folder", tmp_path)

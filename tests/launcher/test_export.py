@@ -48,8 +48,7 @@ def test_a_run_gives_its_best_checkpoint_if_it_has_one(run_dir, use):
     (run_dir / "checkpoints" / "best").symlink_to("200")
     assert use(run_dir).name == "200"
     (run_dir / "checkpoints" / "200" / "config.json").write_text("{ }")
-    with pytest.raises(ProjectError, match=r"config\.json has 3 bytes"):
-        use(run_dir)
+    refusal_of(use, "CKP007", "config.json has 3 bytes", run_dir)
 
 
 @pytest.mark.parametrize("use", [lambda run_dir: choose_folders(run_dir, "")[0], model_folder])
@@ -115,8 +114,7 @@ def test_an_average_of_nothing_is_refused(run_dir, average, reason):
 
 def test_a_damaged_checkpoint_is_never_averaged(run_dir):
     (run_dir / "checkpoints" / "100" / "config.json").write_text("{ }")
-    with pytest.raises(ProjectError, match=r"config\.json has 3 bytes"):
-        choose_folders(run_dir, "3")
+    refusal_of(choose_folders, "CKP007", "config.json has 3 bytes", run_dir, "3")
 
 
 def test_a_folder_of_transformers_needs_no_manifest(tmp_path):

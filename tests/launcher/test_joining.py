@@ -27,6 +27,7 @@ from launcher.run.worker_nodes import (
 from neobert.errors import ProjectError
 from neobert.plan import Measured
 from neobert.receipt import read_receipt, write_receipt
+from tests.refusals import refusal_of
 
 TWO = Topology(nnodes=2)
 
@@ -36,8 +37,7 @@ def test_a_node_s_number_is_given_or_slurm_s():
     assert resolve_node_rank(Topology(nnodes=2, node_rank=1), {"SLURM_NODEID": "0"}).node_rank == 1
     assert resolve_node_rank(TWO, {"SLURM_NODEID": "1"}).node_rank == 1
     assert resolve_node_rank(TWO, {"PET_NODE_RANK": "1", "SLURM_NODEID": "0"}).node_rank == 1
-    with pytest.raises(ProjectError, match="the rank of this node is not set"):
-        resolve_node_rank(TWO, {})
+    refusal_of(resolve_node_rank, "unknown-node", "the rank of this node is not set", TWO, {})
 
 
 @pytest.mark.parametrize("reported", ["²", "\u0661", "1.0", "--1", "1\n", "one"])
@@ -62,8 +62,7 @@ def test_slurm_s_number_is_of_this_run_too():
     assert resolve_node_rank(Topology(), {"SLURM_NODEID": "7"}).node_rank is None, (
         "a job has room for several runs"
     )
-    with pytest.raises(ProjectError, match="--node-rank is 7"):
-        resolve_node_rank(TWO, {"SLURM_NODEID": "7"})
+    refusal_of(resolve_node_rank, "unknown-node", "--node-rank is 7", TWO, {"SLURM_NODEID": "7"})
 
 
 NOWHERE, WRONG = "no rendezvous endpoint", r"--standalone|no port"
@@ -122,8 +121,7 @@ def test_a_port_is_asked_for_where_torchrun_will_open_it(taken):
         Topology(nnodes=2, node_rank=0, extra=("--rdzv-endpoint", endpoint)),
         Topology(nproc_per_node=2, master_addr="localhost", master_port=taken),
     ):
-        with pytest.raises(ProjectError, match="already in use"):
-            require_free_port(topology, {})
+        refusal_of(require_free_port, "port-taken", "already in use", topology, {})
     with pytest.raises(ProjectError, match="already in use"):
         require_free_port(Topology(nnodes=2, node_rank=0, master_addr="first"), known)
 

@@ -130,8 +130,7 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(tmp_path, monke
 @pytest.mark.parametrize("is_resumed", [True, False])
 def test_a_folder_that_no_launch_made_is_left_alone(tmp_path, *, is_resumed):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(ProjectError, match="not a run directory"):
-        move_aside(tmp_path, is_resumed=is_resumed)
+    refusal_of(move_aside, "CKP008", "not a run directory", tmp_path, is_resumed=is_resumed)
     assert (tmp_path / "thesis.tex").exists()
 
 

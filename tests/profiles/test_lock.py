@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from launcher.cli.app import run as command
-from neobert.errors import ProjectError
 from profiles import inherit, lock
 from profiles.registry import list_profiles, load_profile, resolve_run, shipped_profile
 from tests.refusals import refusal_of
@@ -127,5 +126,4 @@ def test_a_damaged_lock_is_named_and_can_be_written_anew(content, copied, capsys
 def test_a_lock_that_is_a_folder_is_damaged(copied):
     copied.unlink()
     copied.mkdir()
-    with pytest.raises(ProjectError, match="cannot be read"):
-        inherit.read_pins()
+    refusal_of(inherit.read_pins, "CFG005", "cannot be read")

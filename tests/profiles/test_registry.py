@@ -55,8 +55,7 @@ def test_a_profile_of_ones_own_is_found_and_builds_on_a_shipped_one(write):
 
 def test_a_name_that_is_shipped_cannot_be_taken(write):
     write("a100-prod.yaml", MINE.replace("mine", "a100-prod"))
-    with pytest.raises(ProjectError, match="a100-prod is already used by"):
-        load_profile("a100-prod")
+    refusal_of(load_profile, "CFG005", "a100-prod is already used by", "a100-prod")
 
 
 @pytest.mark.parametrize(
@@ -165,8 +164,7 @@ def test_a_run_file_that_names_no_profile_takes_the_options(run_file):
 
 def test_two_run_files_must_agree_too(run_file):
     files = [run_file("profile: cpu-demo\n", "a.yaml"), run_file("profile: a100-prod\n", "b.yaml")]
-    with pytest.raises(ProjectError, match=r"a\.yaml:1:10 sets 'cpu-demo'"):
-        resolve_run(None, files)
+    refusal_of(resolve_run, "CFG005", "a.yaml:1:10 sets 'cpu-demo'", None, files)
 
 
 def test_the_option_is_no_override():
@@ -223,8 +221,7 @@ def test_a_profile_file_resolves_to_the_profile(write):
 
 
 def test_a_base_cannot_be_run():
-    with pytest.raises(ProjectError, match="_neobert is a base for other profiles and cannot be run"):
-        resolve_run("_neobert")
+    refusal_of(resolve_run, "CFG005", "_neobert is a base for other profiles and cannot be run", "_neobert")
 
 
 def test_a_run_file_may_not_smuggle_profile_keys(run_file):

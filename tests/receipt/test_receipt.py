@@ -109,8 +109,7 @@ def test_a_receipt_that_was_edited_is_a_refusal(tmp_path, edit):
     write_receipt(replace(RECEIPT, verdict="fail"), path)
     assert read_receipt(path).verdict == "fail"
     path.write_text(json.dumps(edit(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
-    with pytest.raises(ProjectError, match="it was edited after it was issued"):
-        read_receipt(path)
+    refusal_of(read_receipt, "RCP001", "it was edited after it was issued", path)
 
 
 def test_the_order_and_the_layout_of_a_receipt_are_free(tmp_path):
@@ -129,8 +128,7 @@ def test_a_folder_whose_name_is_not_utf8_is_read_as_it_is(tmp_path):
 
 def test_a_measurement_that_is_none_is_a_refusal(tmp_path):
     write_receipt(replace(RECEIPT, measured=[1.0]), tmp_path / "receipt.json")
-    with pytest.raises(ProjectError, match=r"measured should be an object, got \[1\.0\]"):
-        read_receipt(tmp_path / "receipt.json")
+    refusal_of(read_receipt, "RCP001", "measured should be an object, got [1.0]", tmp_path / "receipt.json")
 
 
 def test_a_missing_receipt_is_a_refusal(tmp_path):
@@ -146,8 +144,7 @@ def test_a_broken_receipt_is_a_refusal(tmp_path, text):
 
 def test_a_date_without_a_zone_is_a_refusal(tmp_path):
     write_receipt(replace(RECEIPT, expires_utc="2026-01-02T12:00:00"), tmp_path / "receipt.json")
-    with pytest.raises(ProjectError, match="no time zone"):
-        read_receipt(tmp_path / "receipt.json")
+    refusal_of(read_receipt, "RCP001", "no time zone", tmp_path / "receipt.json")
 
 
 def test_unknown_fields_are_a_refusal(tmp_path):
@@ -155,8 +152,7 @@ def test_unknown_fields_are_a_refusal(tmp_path):
     content = json.loads((tmp_path / "receipt.json").read_text(encoding="utf-8"))
     content = with_digest(content | {"signed_by": "nobody"})
     (tmp_path / "receipt.json").write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(ProjectError, match="signed_by"):
-        read_receipt(tmp_path / "receipt.json")
+    refusal_of(read_receipt, "RCP001", "signed_by", tmp_path / "receipt.json")
 
 
 @pytest.mark.child

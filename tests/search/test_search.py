@@ -20,6 +20,7 @@ from neobert.runfiles.model_folder import read_json
 from neobert.search import job as search_job
 from neobert.search.index import TEXTS, open_index
 from neobert.search.job import Request
+from tests.refusals import refusal_of
 from tests.search.conftest import TEXTS as SOURCE
 
 PAGE = Path(__file__).parents[2] / "docs" / "encoding.md"
@@ -51,14 +52,12 @@ def test_a_killed_job_continues_to_the_same_index(request_of, index, tmp_path, m
     monkeypatch.setattr(Shards, "write", lambda *arguments: (kept(*arguments), _interrupt()))
     with pytest.raises(KeyboardInterrupt):
         run(again)
-    with pytest.raises(ProjectError, match="has no complete index"):
-        open_index(tmp_path / "again")
+    refusal_of(open_index, "search-index", "has no complete index", tmp_path / "again")
     monkeypatch.undo()
     run(again)
     for name in (TEXTS, "offsets.npy", "embeddings.npy"):
         assert (tmp_path / "again" / name).read_bytes() == (index / name).read_bytes()
-    with pytest.raises(ProjectError, match="has an index already"):
-        run(again)
+    refusal_of(run, "search-index", "has an index already", again)
 
 
 def test_long_texts_of_a_folder_are_found_in_passages_with_their_file(request_of, tmp_path, monkeypatch):
@@ -135,8 +134,7 @@ def test_an_index_that_lacks_a_file_names_it(index, capsys):
 
 def test_an_index_that_names_no_digests_is_refused(index):
     (index / "index.json").write_text(json.dumps(read_json(index / "index.json") | {"files": {}}))
-    with pytest.raises(ProjectError, match=r"files lacks texts\.jsonl or offsets\.npy"):
-        found(index, "text")
+    refusal_of(found, "search-index", "files lacks texts.jsonl or offsets.npy", index, "text")
 
 
 def test_moved_files_are_found(index, tmp_path):
@@ -160,8 +158,7 @@ def test_texts_that_are_edited_while_they_are_encoded_are_refused(request_of, mo
         return shares
 
     monkeypatch.setattr(job, "_encode_shares", edited)
-    with pytest.raises(ProjectError, match="the texts were edited while they were encoded"):
-        run(request_of)
+    refusal_of(run, "search-index", "the texts were edited while they were encoded", request_of)
     assert not Path(request_of.output).exists()
 
 

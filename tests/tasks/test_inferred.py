@@ -170,8 +170,7 @@ def test_too_many_classes_are_refused(form, problem):
     path = write(
         "a.csv", {"text": [f"text of {row}" for row in rows], "label": [form.format(row) for row in rows]}
     )
-    with pytest.raises(ProjectError, match=problem):
-        classified(path)
+    refusal_of(classified, "unclear-table", problem, path)
 
 
 @pytest.mark.parametrize(
@@ -350,8 +349,7 @@ def test_labels_with_missing_values():
     scores = {"text": TEXTS, "label": of([0.5, "nan", 1.0]), "": of([""])}
     assert classified(write("a.csv", scores)).keys["classification.problem"] == "regression"
     Path("b.jsonl").write_text("{}\n{}\n", encoding="utf-8")
-    with pytest.raises(ProjectError, match="has no rows"):
-        classified(Path("b.jsonl"))
+    refusal_of(classified, "unclear-table", "has no rows", Path("b.jsonl"))
 
 
 @pytest.mark.parametrize("infer", [classified, paired, tagged])

@@ -148,8 +148,7 @@ def test_the_file_of_squad_has_the_rows_of_its_lines(tmp_path, file, indent):
     (tmp_path / "train.json").write_text(json.dumps(nested(questions(150, 1)), indent=indent))
     assert rows_of(tmp_path / "train.json", {"null_threshold": 0.0}) == rows_of(file, {"null_threshold": 0.0})
     (tmp_path / "train.json").write_text('{"data": [{"paragraphs": [{"context": "c"}]}]}')
-    with pytest.raises(ProjectError, match="is not a SQuAD file: error after question 0"):
-        rows_of(tmp_path / "train.json", {})
+    refusal_of(rows_of, "DAT001", "is not a SQuAD file: error after question 0", tmp_path / "train.json", {})
     (tmp_path / "train.json").write_text('{"data": [{"text": "a"}, {"text": "b"}]}')
     with pytest.raises(ProjectError, match="is one JSON object, with the rows in its list `data`") as caught:
         rows_of(tmp_path / "train.json", {})

@@ -60,8 +60,7 @@ def test_every_form_has_a_column_for_the_system_prompt_and_one_for_tools(columns
     found = read(columns | {"system": "Be brief.", "tools": TOOLS})
     assert found.messages == [{"role": "system", "content": "Be brief."}, *EXPECTED]
     assert found.tools == TOOLS
-    with pytest.raises(ProjectError, match="system is a number, expected a string"):
-        read(columns | {"system": 3})
+    refusal_of(read, "DAT020", "system is a number, expected a string", columns | {"system": 3})
 
 
 @pytest.mark.parametrize("column", ["images", "audio"])
@@ -121,8 +120,7 @@ def test_the_history_of_an_instruction_comes_before_it(form):
         (form([["Two?"]]), "history has items of another kind"),
         (3, "history is a number"),
     ):
-        with pytest.raises(ProjectError, match=problem):
-            read(row | {"history": history})
+        refusal_of(read, "DAT020", problem, row | {"history": history})
 
 
 def test_a_call_in_the_form_before_tool_calls_is_one():
@@ -186,8 +184,7 @@ def test_a_malformed_conversation_is_refused_with_its_message(messages, problem)
 
 def test_tools_that_are_no_list_are_refused():
     assert parse_tools(None, "t:1") == parse_tools("", "t:1") == []
-    with pytest.raises(ProjectError, match="tools is a number, expected a list of objects"):
-        parse_tools(3, "t:1")
+    refusal_of(parse_tools, "DAT020", "tools is a number, expected a list of objects", 3, "t:1")
 
 
 def test_a_table_of_another_form_is_refused_with_the_forms():

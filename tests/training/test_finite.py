@@ -35,8 +35,7 @@ def test_no_update_is_made_from_the_bad_step_on(late_guard, tmp_path):
         weights.append(model.weight.detach().clone())
     assert torch.equal(weights[0], weights[1])
     assert torch.equal(weights[0], weights[2])
-    with pytest.raises(ProjectError, match="step 2"):
-        late_guard.check()
+    refusal_of(late_guard.check, "NAN001", "step 2")
     assert (tmp_path / "nonfinite.json").read_text() == '{"step": 2, "microbatches": [{"sample_ids": [2]}]}'
 
 
@@ -96,8 +95,7 @@ def test_good_steps_are_made(late_guard):
 
 def test_a_step_that_is_forgotten_is_still_named(tmp_path):
     guard = FiniteGuard(torch.device("cpu"), tmp_path / "nonfinite.json", memory_steps=1)
-    with pytest.raises(ProjectError, match="step 3 is not finite"):
-        guard.judge(3, BAD, GOOD)
+    refusal_of(guard.judge, "NAN001", "step 3 is not finite", 3, BAD, GOOD)
     assert (tmp_path / "nonfinite.json").read_text() == '{"step": 3}'
 
 

@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load_file
 
 from neobert.config.schema import GuardConfig
-from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.state import read_state
 from neobert.training.guards.loss_guard import FiniteGuard, LossSpikeDetector
@@ -97,8 +96,7 @@ def test_a_leap_stops_before_the_optimizer_and_the_last_checkpoint_is_good(
     make_run, run, outcome, uninterrupted, exact
 ):
     run_dir = make_run()
-    with pytest.raises(ProjectError, match="loss spike"):
-        run(run_dir)
+    refusal_of(run, "SPK001", "loss spike", run_dir)
     assert (outcome(run_dir)["step"], outcome(run_dir)["exit_code"]) == (6, 4)
     assert folders.checkpoint_steps(run_dir / "checkpoints") == [5]
     report = json.loads((run_dir / "loss_spike_rank0.json").read_text(encoding="utf-8"))
@@ -121,8 +119,7 @@ def test_a_leap_right_behind_a_checkpoint_stops_every_session_that_meets_it(make
     run_dir = make_run()
     seen = []
     for _ in range(2):
-        with pytest.raises(ProjectError, match="loss spike at step 6"):
-            run(run_dir)
+        refusal_of(run, "SPK001", "loss spike at step 6", run_dir)
         seen.append((run_dir / "loss_spike_rank0.json").read_text(encoding="utf-8"))
     assert judge == [1, 2, 3, 4, 5, 6, 6]
     assert seen[0] == seen[1]
