@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from neobert.config import from_dict
 from neobert.data.sources.rows import TEXT
 from neobert.data.sources.text_files import read_rows
 from neobert.errors import ProjectError
@@ -15,12 +16,13 @@ from neobert.tasks.sft.conversation import (
     parse_tools,
     without_weights,
 )
-from neobert.tasks.sft.rows import ConversationRows
+from neobert.tasks.sft.rows import ConversationRows, row_format
 from tests.refusals import refusal_of
 
 EXPECTED = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 SHAREGPT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
 TOOLS = [{"name": "now"}]
+SFT_RUN = from_dict({"task": "sft"})
 TEXT_PARTS = [{"type": "text", "text": "He"}, {"type": "text", "text": "llo"}]
 
 
@@ -135,9 +137,7 @@ def test_a_call_in_the_form_before_tool_calls_is_one():
 def test_tools_of_some_rows_are_kept(with_tools, tmp_path):
     lines = [{"messages": EXPECTED, **({"tools": TOOLS} if at in with_tools else {})} for at in range(3)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    read = [
-        Conversation.from_json(row[TEXT]) for row in read_rows(tmp_path / "a.jsonl", ConversationRows(()))
-    ]
+    read = [Conversation.from_json(row[TEXT]) for row in read_rows(tmp_path / "a.jsonl", row_format(SFT_RUN))]
     assert [at for at, each in enumerate(read) if each.tools == TOOLS] == with_tools
 
 
@@ -145,7 +145,7 @@ def test_a_row_of_another_form_is_refused(tmp_path):
     lines = [{"messages": EXPECTED}, {"conversations": SHAREGPT}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(ProjectError, match=r"a\.jsonl:2: the row has no column 'messages'"):
-        list(read_rows(tmp_path / "a.jsonl", ConversationRows(())))
+        list(read_rows(tmp_path / "a.jsonl", row_format(SFT_RUN)))
 
 
 def test_a_corpus_of_a_mixture_names_its_column():

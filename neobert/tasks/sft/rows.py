@@ -40,7 +40,7 @@ class ConversationRows(RowFormat):
         """Return a copy that reads the messages from `column`, as a corpus of a mixture names it."""
         return self if column is None else replace(self, messages_column=column)
 
-    def chosen(self, columns: Mapping[str, str]) -> RowFormat:  # noqa: ARG002  (its columns have the same names)
+    def with_columns(self, columns: Mapping[str, str]) -> RowFormat:  # noqa: ARG002  (they have the same names)
         """Return this format: its columns are not renamed."""
         return self
 
