@@ -92,6 +92,15 @@ def heap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
+def fresh_accelerator() -> Iterator[None]:
+    """Leave no accelerator to the next test."""
+    from accelerate.state import AcceleratorState
+
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.fixture
 def fresh_compiler() -> Iterator[None]:
     """Let a test compile from nothing, and leave nothing compiled to the next one."""
     import torch

@@ -189,13 +189,9 @@ def _results_text(result: Mapping[str, Any], results: Sequence[Any]) -> str:
             f"{each['score']:.4f}",
             str(each["row"]),
             *([each["file"]] if "file" in each else []),
-            _passage_line(each),
+            " ".join(each["text"].split()),
         ]
         for each in result["found"]
     ]
     heading = [" ".join(result["query"].split())] if len(results) > 1 else []
     return "\n".join([*heading, format_columns(rows)])
-
-
-def _passage_line(passage: Mapping[str, Any]) -> str:
-    return " ".join(passage["text"].split())

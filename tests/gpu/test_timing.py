@@ -4,7 +4,6 @@ import time
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState
 
 from neobert.bench.arm import Arm
 from neobert.bench.device import measure_peak
@@ -13,14 +12,11 @@ from neobert.training.loop.hooks import collect_between_steps
 from neobert.training.loop.steps import run_step
 from neobert.training.telemetry.stopwatch import BREAKDOWN, Stopwatch
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler and of foreign kernels
+pytestmark = [
+    pytest.mark.usefixtures("fresh_accelerator"),
+    pytest.mark.filterwarnings("ignore"),  # of the compiler and of foreign kernels
+]
 CUDA = torch.device("cuda")
-
-
-@pytest.fixture(autouse=True)
-def _undo():
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def config_of(rows):

@@ -4,7 +4,6 @@ import random
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState
 
 from neobert.config import from_dict
 from neobert.families.neobert.build import backbone_from_model
@@ -29,17 +28,10 @@ MASKED = 0.2
 
 FUSED = pytest.param("fused", marks=pytest.mark.skipif("fused_obstacle()", reason="needs quack on Hopper"))
 KERNELS = ["triton", FUSED]
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler and of foreign kernels
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    torch.manual_seed(0)
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
-    torch._dynamo.reset()
+pytestmark = [
+    pytest.mark.usefixtures("fresh_accelerator", "fresh_compiler"),
+    pytest.mark.filterwarnings("ignore"),  # of the compiler and of foreign kernels
+]
 
 
 def make_model(attn_backend: str) -> NeoBERTLMHead:

@@ -22,6 +22,7 @@ from launcher.rundir.directory import lock_run_directory
 from launcher.rundir.run_reader import OUTCOME_FINAL_AFTER_S, RunReader
 from launcher.terminal.fold import display_width
 from tests.launcher.test_runs import records
+from tests.launcher.test_watch import append
 
 WIDE = TerminalSize(120, 40, is_unicode=True)
 CONFIG = {
@@ -41,11 +42,6 @@ def beat(step: int = 10, *, age_s: float = 0.0, **more: Any) -> dict[str, Any]:
         "tokens_total": 5000, "eta_s": 90.0, "work_at_risk_min": 0.5, "last_checkpoint_step": 8, "mfu": 0.412,
         "gpu_mem_reserved_mib": 12_800, "gpu_mem_total_mib": 143_156, "data_wait_ms": 1.25, **more,
     }  # fmt: skip
-
-
-def append(path: Path, *rows: Any) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 @pytest.fixture

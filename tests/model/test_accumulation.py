@@ -4,19 +4,13 @@ import copy
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState
 from torch.utils.data import SequentialSampler
 from transformers import Trainer, TrainingArguments
 
 from neobert.model import NeoBERTForSequenceClassification, NeoBERTLMHead
 
+pytestmark = pytest.mark.usefixtures("fresh_accelerator")
 NUM_ROWS, LENGTH = 4, 9
-
-
-@pytest.fixture(autouse=True)
-def _no_accelerator_is_left():
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def masked_rows() -> list[dict]:

@@ -15,7 +15,7 @@ from neobert.probes import attention_suite
 from neobert.probes.__main__ import probe_run_file
 from profiles.registry import resolve_run
 from tests.families.layouts import PACKED, SMALL
-from tests.merged_documents import two_merged
+from tests.merged_documents import look_back_only, two_merged
 from tests.probes.conftest import checks_of
 
 SIZES = ("model.num_hidden_layers=2", "tokenizer.vocab_size=512", "dataset.max_seq_length=160")
@@ -120,10 +120,7 @@ def test_a_fault_of_packed_documents_is_named(judged, monkeypatch, architecture,
 
 
 def test_a_causal_mask_in_an_encoder_is_named(judged, monkeypatch):
-    attend = F.scaled_dot_product_attention
-    monkeypatch.setattr(
-        F, "scaled_dot_product_attention", lambda q, k, v, **_: attend(q, k, v, is_causal=True)
-    )
+    look_back_only(monkeypatch)
     checks = judged("bert", "datacollator.pack_sequences=false")
     assert "direction: changing later tokens" in checks["NUM003"].message
     assert "equality: " in checks["NUM002"].message

@@ -11,7 +11,7 @@ from profiles.registry import resolve_run
 from tests.families.layouts import RELEASED
 from tests.validators.judging import FACTS, found, run_of
 from validators.facts import Facts
-from validators.finding import Severity
+from validators.finding import Severity, Violation
 from validators.planning import plan_run
 from validators.rule import RULES
 from validators.rules.attention import attention_obstacle
@@ -166,19 +166,21 @@ def test_the_way_to_a_best_that_is_judged_is_one(eval_steps, hint):
     assert found("CKP010", run_of(*best, *(f"{name}={number}" for name, number in other.items()))) == []
 
 
+def findings_on_best(save_steps: int, eval_steps: int) -> list[Violation]:
+    """Judge the best checkpoint of a run of 50,000 steps."""
+    best = ("trainer.metric_for_best_model=eval/loss", "trainer.max_steps=50000")
+    return found(
+        "CKP010", run_of(*best, f"trainer.save_steps={save_steps}", f"trainer.eval_steps={eval_steps}")
+    )
+
+
 @pytest.mark.parametrize(
     ("save_steps", "eval_steps", "often"),
     [(0, 0, None), (1, 2, "every 2 steps"), (50_000, 50_000, None), (49_999, 7, "every 7 steps"),
      (100, 0, "only at the end"), (100, 50, None)],
 )  # fmt: skip
 def test_the_best_is_judged_when_it_is_saved(save_steps, eval_steps, often):
-    run = run_of(
-        "trainer.metric_for_best_model=eval/loss",
-        f"trainer.save_steps={save_steps}",
-        f"trainer.eval_steps={eval_steps}",
-        "trainer.max_steps=50000",
-    )
-    reported = [one.message for one in found("CKP010", run)]
+    reported = [one.message for one in findings_on_best(save_steps, eval_steps)]
     assert bool(reported) is (often is not None)
     assert all(str(often) in message for message in reported)
 
@@ -188,15 +190,10 @@ def test_the_best_is_judged_when_it_is_saved(save_steps, eval_steps, often):
     [(0, 1, 1), (0, 49_999, 1), (0, 50_000, 0), (0, 0, 0), (50_000, 7, 1), (50_001, 7, 1), (49_000, 7, 0)],
 )
 def test_a_single_checkpoint_is_not_the_best_of_several(save_steps, eval_steps, count):
-    run = run_of(
-        "trainer.metric_for_best_model=eval/loss",
-        f"trainer.save_steps={save_steps}",
-        f"trainer.eval_steps={eval_steps}",
-        "trainer.max_steps=50000",
-    )
     hint = f"set trainer.save_steps to {eval_steps}, the value of trainer.eval_steps, or "
     hint += "trainer.metric_for_best_model to null"
-    assert [(one.severity, one.hint) for one in found("CKP010", run)] == [(Severity.WARN, hint)] * count
+    reported = findings_on_best(save_steps, eval_steps)
+    assert [(one.severity, one.hint) for one in reported] == [(Severity.WARN, hint)] * count
 
 
 def held(steps: tuple[int, ...], num_set_aside: int = 0) -> Facts:
