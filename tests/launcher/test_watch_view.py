@@ -297,11 +297,11 @@ def test_it_ends_cleanly_and_leaves_the_terminal_as_it_was(how, run_dir, shell):
 
 
 @pytest.mark.child
-def test_a_run_that_a_launch_is_still_checking_is_waited_for(run_dir, tmp_path, shell):
-    later = tmp_path / "later"
-    watching = shell("watch", later)
+def test_a_run_that_a_launch_is_still_checking_is_waited_for(run_dir, tmp_path, shell, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a longer path would break the line elsewhere
+    watching = shell("watch", "later")
     watching.wait_for("a launch creates it")
-    run_dir.rename(later)
+    run_dir.rename("later")
     watching.wait_for("Ctrl-C quits; the run continues")
     watching.child.send_signal(signal.SIGINT)
     assert watching.child.wait(timeout=60) == 0
