@@ -36,7 +36,7 @@ def _values_for_whole_texts(root: Node) -> Mapping[str, Any]:
     """Set dataset.long_documents to truncate for tasks that cannot split texts."""
     task = find(root, ("task",))
     spec = SPECS.get(task.value) if task is not None and isinstance(task.value, str) else None
-    if spec is None or not spec.keeps_whole or find(root, ("dataset", "long_documents")) is not None:
+    if spec is None or not spec.keeps_texts_whole or find(root, ("dataset", "long_documents")) is not None:
         return {}
     return {"dataset": {"long_documents": "truncate"}}
 

@@ -22,7 +22,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle, build_bundle
 from neobert.data.tokenize.trained import marker_template
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
-from neobert.plan.vocabulary import VOCAB_MULTIPLE, vocabulary_rows
+from neobert.plan.vocabulary import VOCAB_MULTIPLE, num_embedding_rows
 
 SEED = 0
 MEDIAN_TOKENS, SIGMA = 150, 0.86
@@ -73,7 +73,7 @@ def _synthetic_tokenizer(config: RunConfig) -> TokenizerBundle:
 
     Raises `ProjectError` MOD002 if the model has fewer than 128 rows.
     """
-    rows = vocabulary_rows(config)
+    rows = num_embedding_rows(config)
     size = rows // VOCAB_MULTIPLE * VOCAB_MULTIPLE
     if size == 0:
         raise ProjectError(

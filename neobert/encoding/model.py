@@ -217,7 +217,7 @@ def _build_inference_model(model: NeoBERTLMHead, device: torch.device, dtype: to
     backbone = backbone_from_model(model, kernels)
     objective = (
         KernelObjective(backbone, kernels, capacity=KERNEL_MULTIPLE)
-        if kernels.replace_blocks
+        if kernels.replaces_blocks
         else TokenObjective(backbone, targets_only=True)
     )
     return InferenceModel(objective, kernels.name, device, dtype)

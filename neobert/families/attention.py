@@ -114,7 +114,7 @@ class AttentionSpec:
         has_window = self.window is not None and number in self.window.layers
         return self if has_window else replace(self, window=None)
 
-    def weights(self, hidden_size: int) -> int:
+    def num_weights(self, hidden_size: int) -> int:
         """Return the number of weights of the four projections of a block: q, k, v and output."""
         return 2 * hidden_size * self.head_size * (self.heads + self.kv_heads)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 BOUND, EXPONENT = 0.0424, 1.628
-"""Least base for rows of L tokens: 0.0424 L^1.628, fitted to the bounds of arXiv:2405.14591, figure 1."""
+"""Least base for rows of L tokens, 0.0424 * L ** 1.628, fit to the bounds of arXiv:2405.14591, figure 1."""
 
 
 def extended_base(trained: float, positions: int, length: int, head_size: int) -> float:
     """Return the base for rows of `length` tokens, `trained` if they are no longer than `positions`.
 
-    The larger of two values, rounded up to two digits. NTK-aware scaling (arXiv:2309.00071): with a base
-    s^(d / (d - 2)) times as large, the slowest pair of a head of size d turns no further in s times the
-    positions than it did in training, and the fastest as before. And the least base of such rows, above.
+    The larger of `min_base` and NTK-aware scaling (arXiv:2309.00071), rounded up to two digits. That scaling
+    multiplies the base by s ** (d / (d - 2)), for head size d and rows s times as long: over such a row, the
+    slowest pair of channels turns as far as in training, and the fastest pair is unchanged.
     """
     if length <= positions or head_size <= 2:
         return trained
@@ -22,7 +22,7 @@ def extended_base(trained: float, positions: int, length: int, head_size: int) -
 
 
 def min_base(length: int) -> float:
-    """Return the least base with which tokens `length` apart attend to similar tokens more than to others."""
+    """Return the least base at which a similar token `length` away still gets more attention than others."""
     return float(BOUND * length**EXPONENT)
 
 

@@ -70,7 +70,7 @@ class ModelShape:
         attention_width: channels of all query heads; usually hidden_size.
         feed_forward_width: width inside the feed-forward, per matrix.
         vocab_size: rows of the embedding.
-        attention: direction, windows, heads and scores of the blocks' attention.
+        attention: heads, scale and windows of the blocks' attention, causal or bidirectional.
         positions: rotary; learned, for each position; relative: learned, for each distance.
         max_positions: longest sequence in tokens that the model accepts.
         linear_layers: linear layers of a block, by their name in it: each can have an adapter.
@@ -80,7 +80,7 @@ class ModelShape:
         kept: activations that a block stores, by implementation: `eager` (every family), `compiled`, and
             names of this project's kernels.
         rope_theta: base of rotary positions that the section sets; 0: it has no such key.
-        first_position: row of a document's first token in the embedding of positions.
+        first_position: index in the position embedding that a document's first token uses.
         position_products: products with relative positions, per token, over all blocks.
         adapter_parameters: weights of adapters next to the frozen encoder; 0: all weights are trained.
         trains_head: the head is trained; false next to adapters of a head of tokens.

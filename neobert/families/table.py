@@ -51,7 +51,7 @@ def longest_row(config: RunConfig) -> int:
 
 
 def requested_rows(config: RunConfig) -> int | None:
-    """Return the number of embedding rows that the run file sets; None: the tokenizer decides."""
+    """Return the number of embedding rows that the run file sets, or None if the tokenizer decides."""
     return model_family(config).requested_rows(config.model)
 
 
@@ -75,10 +75,10 @@ def with_kernels(config: RunConfig, blocks: str) -> RunConfig:
 
 
 def named_weights(config: RunConfig) -> tuple[str, str]:
-    """Return the initial weights as the run file names them, and their revision on the Hub; else empty."""
+    """Return the initial weights that the run file names, and their revision on the Hub; empty if unset."""
     return config.model.pretrained_checkpoint or "", config.model.revision or ""
 
 
 def initial_weights(config: RunConfig) -> str | None:
-    """Return the path of the checkpoint whose weights a fresh run starts from; None: random weights."""
+    """Return the path of the checkpoint that a fresh run starts from, or None for random weights."""
     return local_weights_path(config.model)

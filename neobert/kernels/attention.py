@@ -72,7 +72,7 @@ BACKWARD_KEYS_BY_BLOCK = {**BACKWARD_KEYS, "maxnreg": 128}
 
 
 PRODUCT = {"M": 128, "K": 64, "STAGES": 3, "num_warps": 8}
-"""Tile of the product that rotates: of four head sizes, one program per multiprocessor."""
+"""Tile of the product with rotation, four head sizes wide; one program per multiprocessor."""
 
 
 def _softmax_scales(head_dim: int) -> tuple[float, float]:
@@ -105,7 +105,7 @@ def run_backward(
     tiles: Tensor,
     rstd: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the gradient of qkv before rotation, [T, 3 * H * E], and None or row sums.
+    """Return the gradient of qkv before rotation, [T, 3 * H * E], and row sums if rstd is given, else None.
 
     Without rotary the gradient is not rotated back. With rstd [T], the rows of the gradient are scaled by
     rstd, and the sums of gradient * value over each head before scaling, [H, T], are also returned: the

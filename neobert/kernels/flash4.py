@@ -45,7 +45,7 @@ def run_backward(
 ) -> tuple[Tensor, Tensor | None]:
     """Return the gradient with respect to the unrotated qkv, and row sums if rstd is given (else None).
 
-    The row sums are those of `attention.run_backward`.
+    The row sums are as in `attention.run_backward`.
     """
     from flash_attn.cute.interface import _flash_attn_bwd
 

@@ -15,7 +15,7 @@ NUM_PARTIALS = 528
 """Programs of the backward pass, each with its own partial sum: four per multiprocessor of a Hopper GPU."""
 
 
-def power_of_two(size: int) -> int:
+def next_power_of_two(size: int) -> int:
     """Return the smallest power of two that is at least `size`: the Triton block width for such rows."""
     return 1 << (size - 1).bit_length()
 
@@ -32,7 +32,7 @@ def _add_rms_norm(
     normed, rstd = torch.empty_like(x), x.new_empty(num_rows, dtype=torch.float32)
     add_norm_forward[(-(-num_rows // ROWS),)](
         x, branch, weight, out, normed, rstd, num_rows, eps,
-        D=size, WIDTH=power_of_two(size), ROWS=ROWS, HAS_BRANCH=branch is not None, num_warps=4,
+        D=size, WIDTH=next_power_of_two(size), ROWS=ROWS, HAS_BRANCH=branch is not None, num_warps=4,
     )  # fmt: skip
     return out, normed, rstd
 
@@ -57,7 +57,7 @@ def _add_rms_norm_backward(
     partial = out.new_empty(programs, size, dtype=torch.float32)
     add_norm_backward[(programs,)](
         grad_normed, grad_out, out, weight, rstd, grad_x, partial, num_rows,
-        D=size, WIDTH=power_of_two(size), ROWS=ROWS, HAS_BRANCH=grad_out is not None, num_warps=4,
+        D=size, WIDTH=next_power_of_two(size), ROWS=ROWS, HAS_BRANCH=grad_out is not None, num_warps=4,
     )  # fmt: skip
     return grad_x, sum_partials(partial[None])[0].to(weight.dtype)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from neobert.kernels.pointwise import power_of_two
+from neobert.kernels.pointwise import next_power_of_two
 
 
 class Tile(NamedTuple):
@@ -53,7 +53,7 @@ def _finish_rstd(squares: Tensor, width: int, eps: float) -> Tensor:
     rows, parts = squares.shape
     rstd = squares.new_empty(rows)
     finish_rstd[(-(-rows // 256),)](
-        squares, rstd, rows, parts, width, eps, PARTS=max(2, power_of_two(parts)), ROWS=256
+        squares, rstd, rows, parts, width, eps, PARTS=max(2, next_power_of_two(parts)), ROWS=256
     )
     return rstd
 
@@ -70,7 +70,7 @@ def norm_gradient_factor(dots: Tensor, rstd: Tensor, width: int) -> Tensor:
     out = torch.empty_like(rstd)
     norm_correction[(-(-rows // 256),)](
         dots, rstd, out, rows, parts, dots.stride(0), dots.stride(1), width,
-        PARTS=max(2, power_of_two(parts)), ROWS=256,
+        PARTS=max(2, next_power_of_two(parts)), ROWS=256,
     )  # fmt: skip
     return out
 
@@ -154,7 +154,7 @@ def fold(weight: Tensor, gain: Tensor | None, dtype: torch.dtype, *, interleave:
     out = torch.empty((rows, size), dtype=dtype, device=weight.device)
     half = rows // 2 if interleave else 0
     fold_weight[(rows,)](
-        weight, gain, out, D=size, WIDTH=power_of_two(size), HALF=half, HAS_GAIN=gain is not None
+        weight, gain, out, D=size, WIDTH=next_power_of_two(size), HALF=half, HAS_GAIN=gain is not None
     )
     return out
 
@@ -181,7 +181,7 @@ def unfold(
         partial,
         rows,
         D=size,
-        WIDTH=power_of_two(size),
+        WIDTH=next_power_of_two(size),
         HALF=half,
         ROWS=ROWS,
     )

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from neobert.kernels.operators import differentiate, operator, register_fake
-from neobert.kernels.pointwise import power_of_two
+from neobert.kernels.pointwise import next_power_of_two
 from neobert.plan.memory import rows_per_chunk as chunk_rows
 from neobert.plan.vocabulary import round_up
 
@@ -89,7 +89,7 @@ def _cross_entropy_by_triton(
     vocab = logits.shape[1]
     cross_entropy_in_place[(logits.shape[0],)](
         logits, bias, labels, losses, logits.stride(0), z_loss, softcap or 1.0,
-        V=vocab, BLOCK=min(BLOCK, power_of_two(vocab)),
+        V=vocab, BLOCK=min(BLOCK, next_power_of_two(vocab)),
         HAS_BIAS=bias is not None, HAS_Z_LOSS=z_loss > 0, HAS_SOFTCAP=softcap is not None,
         num_warps=NUM_WARPS,
     )  # fmt: skip

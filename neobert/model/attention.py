@@ -115,7 +115,7 @@ class RegisteredAttention:
 def registered_mask(
     name: str, attention_mask: Tensor | None, dtype: torch.dtype
 ) -> Tensor | BlockMask | None:
-    """Convert a mask to the form of the registered function: see `RegisteredAttention.mask`."""
+    """Convert a mask, or None, to the form of the registered function (see `RegisteredAttention.mask`)."""
     mask = normalize_mask(attention_mask)
     if mask is None or "flash" in name:
         return attention_mask
@@ -166,7 +166,7 @@ def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def normalize_mask(mask: Tensor | None) -> Tensor | None:
-    """Convert a mask [B, S] or [B, 1 or N, 1 or S, S] to the form of SDPA.
+    """Convert a mask [B, S] or [B, 1 or N, 1 or S, S] to the form of SDPA; None stays None.
 
     True or 1 marks a key to attend to. Floats are added to the scores: 0 keeps a key, minus infinity hides
     it.
@@ -250,7 +250,7 @@ def segmented_sdpa(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Atte
 
 
 def restarting_bounds(position_ids: Tensor) -> Tensor | None:
-    """Return the segment bounds of one row, where its positions [S] restart; None for a single segment.
+    """Return the segment bounds of one row, where its positions [S] restart, or None for one segment.
 
     Synchronizes with the device.
     """

@@ -131,7 +131,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
 
     @property
     def _registered_attention(self) -> str | None:
-        """Name of the attention function registered in transformers; None if this model's own kernels run."""
+        """Name of the attention function registered in transformers, or None for the model's own kernels."""
         name = self.config._attn_implementation
         return None if name in OWN_ATTENTION else str(name)
 
@@ -173,7 +173,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
     ) -> list[Tensor]:
         """Run the blocks over a flat run [T, D] or [1, T, D], with attention within segments.
 
-        Returns the same states as `run_blocks`.
+        Returns the same states as `run_blocks`. Raises `ValueError` for several rows, or for long segments.
         """
         is_row = x.dim() == 3
         if is_row and x.shape[0] != 1:
@@ -268,4 +268,4 @@ def _refuse_packed_arguments(attention_mask: Tensor | None, probabilities: list[
     if attention_mask is not None:
         raise ValueError("attention_mask is not supported for packed input: cu_seqlens isolates the segments")
     if probabilities is not None:
-        raise ValueError("output_attentions needs padded rows")
+        raise ValueError("output_attentions is not supported for packed input: pass padded rows")

@@ -51,7 +51,9 @@ def _real_tokens(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
     if attention_mask is None:
         return torch.ones_like(hidden[..., :1], dtype=torch.bool)
     if attention_mask.dim() != 2:
-        raise ValueError("avg and max pooling need an attention_mask [B, S] that marks the real tokens")
+        raise ValueError(
+            f"avg and max pooling need an attention_mask [B, S], got {attention_mask.dim()} dimensions"
+        )
     mask = normalize_mask(attention_mask)
     assert mask is not None
     is_real = mask if mask.dtype == torch.bool else mask == 0

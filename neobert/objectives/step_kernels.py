@@ -49,14 +49,14 @@ class StepKernels:
     reason: str
 
     @property
-    def replace_blocks(self) -> bool:
+    def replaces_blocks(self) -> bool:
         """Return whether this project's kernels (triton, fused) replace the model's blocks in training."""
         return self.name in OWN_KERNELS
 
     @property
     def modules(self) -> str:
         """Return the norm and activation kernels of the model's own modules: torch or liger."""
-        return "torch" if self.replace_blocks else self.name
+        return "torch" if self.replaces_blocks else self.name
 
 
 def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype) -> StepKernels:
@@ -75,7 +75,7 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
         if requested != "auto":
             raise _backend_config_error(error, "model.kernel_backend")
         reasons.append(error.message)
-    modules = resolve_modules(requested, device_type, dtype, is_compiled=config.trainer.torch_compile)
+    modules = choose_module_kernels(requested, device_type, dtype, is_compiled=config.trainer.torch_compile)
     attention = packed if config.datacollator.pack_sequences else ChosenKernel("sdpa", "padded rows")
     reason = "; ".join([f"kernels {modules.reason}", *reasons, f"attention {attention.reason}"])
     return StepKernels(modules.name, attention.name, packed.name, reason)
@@ -102,7 +102,7 @@ def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) 
         raise _backend_config_error(error, "model.attn_backend") from error
 
 
-def resolve_modules(
+def choose_module_kernels(
     requested: str, device_type: str, dtype: torch.dtype, *, is_compiled: bool
 ) -> ChosenKernel:
     """Choose the norm and activation kernels of the model's own modules, liger or torch.

@@ -41,7 +41,7 @@ class LogitMeter:
 
     @torch.no_grad()
     def measure(self, inputs: dict[str, Any]) -> Tensor:
-        """Return the largest logit of each head [L, N], in fp32 or higher; minus infinity without tokens.
+        """Return the largest logit of each head [L, N], in fp32 or higher; -inf if there are no tokens.
 
         Waits for the device.
 

@@ -39,7 +39,7 @@ def join_rows(parts: Tensor, layout: str, num_heads: int) -> Tensor:
     return parts.flatten(-3, -2)
 
 
-def head_rows(queries: Tensor, keys: Tensor, head_dim: int) -> Tensor:
+def expand_head_factors(queries: Tensor, keys: Tensor, head_dim: int) -> Tensor:
     """Expand factors of queries and keys per head [N] to all rows of qkv [3 N H, 1]; rows of V get 1."""
     factors = torch.stack((queries, keys, torch.ones_like(keys)), dim=1)
     return factors.flatten().repeat_interleave(head_dim)[:, None]

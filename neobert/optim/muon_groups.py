@@ -22,7 +22,7 @@ def build(
 ) -> MuonWithAdamW:
     """Build Muon with AdamW for the trainable parameters. The first group has the rate `optimizer.lr`.
 
-    `layouts` returns the layouts of the blocks' matrices by name. Raises `ProjectError` MOD005 without any.
+    `layouts` returns the layouts of the blocks' matrices by name. Raises `ProjectError` MOD005 for none.
     """
     declared = layouts()
     if not declared:

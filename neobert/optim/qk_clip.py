@@ -19,7 +19,7 @@ from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import OptimizerConfig
 from neobert.model import NeoBERT
 from neobert.optim.attention_logits import LogitMeter
-from neobert.optim.fused_rows import head_rows
+from neobert.optim.fused_rows import expand_head_factors
 from neobert.parallel import local_shard, shard_like
 
 
@@ -35,7 +35,7 @@ class QKClip:
         self._alpha = alpha
         self._interval = interval
         self.highest: Tensor | None = None
-        """Largest logit of each head [L, N] at the last measurement, before clipping; None before it."""
+        """Largest logit of each head [L, N] at the last measurement, before clipping; None until then."""
 
     def is_due(self, step: int) -> bool:
         """Return whether QK-Clip runs after this step, counted from 1."""
@@ -56,7 +56,7 @@ class QKClip:
 
 
 def build_qk_clip(config: OptimizerConfig, model: nn.Module) -> QKClip | None:
-    """Build QK-Clip for a model's encoder; None if the optimizer does not use it."""
+    """Build QK-Clip for a model's encoder; return None if the optimizer does not use it."""
     if not OPTIMIZERS[config.name].clips_logits:
         return None
     encoder = next(module for module in model.modules() if isinstance(module, NeoBERT))
@@ -89,5 +89,5 @@ def shrink_heads(qkv: Tensor, largest: Tensor, threshold: float, alpha: float) -
     is_above = (largest > threshold) & largest.isfinite()
     ratio = torch.where(is_above, threshold / largest, 1.0)
     head_dim = qkv.shape[0] // (3 * len(largest))
-    rows = head_rows(ratio**alpha, ratio ** (1 - alpha), head_dim).to(qkv.dtype)
+    rows = expand_head_factors(ratio**alpha, ratio ** (1 - alpha), head_dim).to(qkv.dtype)
     local_shard(qkv).mul_(local_shard(shard_like(rows.expand(qkv.shape), qkv)))

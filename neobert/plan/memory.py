@@ -191,7 +191,7 @@ def has_loss_in_place(kernels: str, num_logits: int, *, is_cuda: bool) -> bool:
 
 def scored_rows(config: RunConfig, shape: ModelShape, num_tokens: int) -> int:
     """Return the expected number of rows that the head decodes in a microbatch of `num_tokens` tokens."""
-    return math.ceil(spec_of(config).head(config, shape).scored(num_tokens, MEAN_DOCUMENT_TOKENS))
+    return math.ceil(spec_of(config).head(config, shape).num_scored(num_tokens, MEAN_DOCUMENT_TOKENS))
 
 
 def logits_bytes(

@@ -117,7 +117,7 @@ def _matrix_shapes(config: RunConfig, shape: ModelShape) -> Iterator[tuple[int, 
         rows = size if is_split else heads * size
         yield heads if is_split else 1, min(rows, hidden), max(rows, hidden)
     yield 1, min(attention.heads * size, hidden), max(attention.heads * size, hidden)
-    matrices = shape.parameters.linear // shape.num_layers - attention.weights(hidden)
+    matrices = shape.parameters.linear // shape.num_layers - attention.num_weights(hidden)
     yield matrices // (hidden * width), min(hidden, width), max(hidden, width)
 
 

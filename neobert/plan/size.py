@@ -111,7 +111,7 @@ def flops_per_token(config: RunConfig, shape: ModelShape, segment: int) -> float
     """Return the FLOPs per token of all trained passes, with attention over `segment` tokens."""
     task = spec_of(config)
     head = task.head(config, shape)
-    scored = shape.head_flops * head.weights * head.scored(1, segment)
+    scored = shape.head_flops * head.weights * head.num_scored(1, segment)
     return task.passes(config).trained * pass_flops(shape, segment) + scored
 
 

@@ -57,7 +57,7 @@ def plan_vocabulary(config: RunConfig, tokenizer: TokenizerSize) -> Derived[int]
     return Derived(rounded, f"{tokenizer.source}, rounded up to a multiple of {VOCAB_MULTIPLE}")
 
 
-def vocabulary_rows(config: RunConfig) -> int:
+def num_embedding_rows(config: RunConfig) -> int:
     """Return the number of embedding rows, from the tokenizer's files if they are on this machine."""
     return plan_vocabulary(config, tokenizer_size(config.tokenizer)).value
 

@@ -17,5 +17,5 @@ def enabled_conversions(config: object) -> list[Conversion]:
 
 
 def enabled_conversion(config: object) -> Conversion | None:
-    """Return the first library that a config enables, with its section; None without any."""
+    """Return the first library that a config enables, with its section, or None if none is enabled."""
     return next(iter(enabled_conversions(config)), None)

@@ -63,6 +63,7 @@ class Library(NamedTuple):
     Attributes:
         name: name of its section, and of its folder next to this file, in which `convert.py` has the function
             `converted(section, layer, seed)`.
+        about: description of its section.
         section: dataclass of its keys.
         recipes: by the values of the key `recipe`.
         package: name of the distribution.
@@ -99,7 +100,7 @@ class Conversion(NamedTuple):
         return self.library.recipes[self.name]
 
     @property
-    def gathers_low(self) -> bool:
+    def gathers_low_precision(self) -> bool:
         """Return whether FSDP2 gathers converted weights in low precision."""
         name = self.library.gathers_key
         return name in self.recipe.reads and bool(getattr(self.section, name))

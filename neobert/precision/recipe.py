@@ -68,6 +68,6 @@ BF16 = Recipe(
     gathered_dtype="bfloat16",
     reduced_dtype="float32",
 )
-"""bf16 by autocast."""
+"""Matrix products in bf16 by autocast, and gradients reduced in fp32."""
 FP32 = Recipe(dtype="float32", activation_bytes=4, weight_copy_bytes=0, min_capability=(0, 0))
 """fp32, or TF32 where `trainer.tf32` allows it."""

@@ -12,12 +12,12 @@ RECIPES: dict[str, Recipe] = {"bf16": BF16, "fp32": FP32, "no": FP32}
 
 
 def run_recipe(config: RunConfig) -> Recipe:
-    """Return the recipe of a run."""
+    """Return the recipe of `trainer.mixed_precision`, with the conversion of an enabled library."""
     base, conversion = RECIPES[config.trainer.mixed_precision], enabled_conversion(config)
     if conversion is None:
         return base
     base = base._replace(conversion=conversion, convert=partial(convert_by_library, conversion, config.seed))
-    if not conversion.gathers_low:
+    if not conversion.gathers_low_precision:
         return base
     return base._replace(
         before_sharding=partial(call_shards_function, "before_sharding", conversion),

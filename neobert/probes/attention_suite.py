@@ -19,7 +19,7 @@ from neobert.families.table import longest_row, model_shape
 from neobert.objectives import token_objective_for
 from neobert.objectives.compile import compile_objective
 from neobert.parallel import World
-from neobert.plan.vocabulary import vocabulary_rows
+from neobert.plan.vocabulary import num_embedding_rows
 from neobert.probes.attention import attention_answers, attention_reach, draw_weights
 from neobert.probes.layout import Layout, with_edge_lengths
 from neobert.probes.probed_model import probed_model
@@ -48,7 +48,7 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
 
     Raises `ProjectError` as the construction of the model does.
     """
-    world, vocab_size = World.from_config(config), vocabulary_rows(config)
+    world, vocab_size = World.from_config(config), num_embedding_rows(config)
     shape = model_shape(config, vocab_size)
     if config.distributed.mode == "fsdp2":  # all blocks may not fit on one device
         config = replace(config, "model.num_hidden_layers", min_layers_with_all_kinds(shape))

@@ -9,7 +9,7 @@ Floats = NDArray[np.float64]
 
 
 def correlation_metrics(predicted: Floats, labels: Floats) -> dict[str, float | None]:
-    """Return Pearson and Spearman correlation of predicted scores."""
+    """Return Pearson and Spearman correlation by metric name; None where `pearson` is undefined."""
     return {
         "eval/pearson": pearson(predicted, labels),
         "eval/spearman": pearson(ranks(predicted), ranks(labels)),
@@ -17,7 +17,7 @@ def correlation_metrics(predicted: Floats, labels: Floats) -> dict[str, float | 
 
 
 def pearson(left: Floats, right: Floats) -> float | None:
-    """Return Pearson's correlation; None for fewer than two values, or if one of the inputs is constant."""
+    """Return Pearson's correlation, or None if there are fewer than two values or one input is constant."""
     if len(left) < 2 or np.ptp(left) == 0 or np.ptp(right) == 0:
         return None
     return float(np.corrcoef(left, right)[0, 1])

@@ -32,7 +32,7 @@ SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1 << 10, 1 << 15
 MAX_COLUMNS = 128
 """Maximum number of columns, unless the first row has more."""
 MAX_CLASSES, MAX_NUMBERED = 500, 20
-"""Most classes, and most whole numbers, of a column that may hold something else."""
+"""Maximum number of distinct labels in a column; above the second number, distinct numbers are scores."""
 MAX_REPEATED = 10_000
 """Maximum number of classes in a column whose values repeat."""
 NO_TEXT = hash("")
@@ -185,7 +185,7 @@ def has_evaluation_split(text: Path) -> bool:
 
 
 def training_tables(text: Path) -> list[Path]:
-    """Return the files of the training split, else all files; of a saved dataset, the folder of one split."""
+    """Return the files of the training split, else all files; of a saved dataset, one folder."""
     if is_saved_dataset(text):
         splits = split_folders(text)
         return [splits.get(TRAIN, next(iter(splits.values())))]
@@ -249,7 +249,7 @@ def _read_first_rows(files: Sequence[Path], rows: RowFormat) -> tuple[list[Colum
         if num_rows >= MAX_ROWS or num_characters > MAX_CHARACTERS:
             return list(columns.values()), False
         if not columns:
-            _refuse_no_header(values, location)
+            _require_header(values, location)
         for name in values:  # a row may lack columns, and an object of JSON keys that later ones have
             if name not in columns and (num_rows == 0 or len(columns) < MAX_COLUMNS):
                 columns[name] = Column(name, [0] * num_rows, [NO_TEXT] * num_rows, num_empty=num_rows)
@@ -261,7 +261,7 @@ def _read_first_rows(files: Sequence[Path], rows: RowFormat) -> tuple[list[Colum
     return list(columns.values()), True
 
 
-def _refuse_no_header(values: Mapping[str, Any], location: str) -> None:
+def _require_header(values: Mapping[str, Any], location: str) -> None:
     """Raise `ProjectError` if column names look like values, as in a table without a header."""
     # pandas writes its index as a first column without a name, spreadsheets write empty last columns.
     first = next(iter(values), "")
@@ -280,7 +280,7 @@ def stated_column(columns: Mapping[str, Column], key: str, named: Named, text: P
         return None
     if name in columns:
         return columns[name]
-    message = f"the table has no column {quoted(name)}: {listed([*map(quoted, columns)], 30)}"
+    message = f"the table has no column {quoted(name)} (columns: {listed([*map(quoted, columns)], 30)})"
     raise unclear_table_error(text, message, f"set {key} to one of the columns")
 
 
@@ -301,8 +301,8 @@ def named_column(
         return stated
     if found := known_columns(columns, names):
         return found[0]
-    others = listed([*map(quoted, columns)], 8)
-    message = f"no column of {content} found: {others or 'the table has no other column'}"
+    others = f"columns: {listed([*map(quoted, columns)], 8)}" if columns else "the table has no other column"
+    message = f"no column of {content} found ({others})"
     hint = f"name the column of {content}: --{key} NAME" if columns else f"add a column of {content}"
     raise unclear_table_error(text, message, hint)
 

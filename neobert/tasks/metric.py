@@ -9,7 +9,7 @@ from typing import NamedTuple
 from neobert.metric_names import EVAL, EVAL_LOSS
 
 DECIMALS = ((10.0, 4), (100.0, 2))
-"""Decimals of a value below each limit, such as a loss or a perplexity; a larger one has a single decimal."""
+"""Pairs of a limit and the number of decimals of a value below it; larger values have one decimal."""
 SMALL = 1e-3
 """Values below this have significant digits instead: with four decimals, a loss of 4e-05 would be 0.0000."""
 
@@ -54,7 +54,7 @@ class Metric(NamedTuple):
 def best_step(
     evaluations: Mapping[int, Mapping[str, float]], name: str, *, is_higher_better: bool
 ) -> int | None:
-    """Return the step of the best evaluation by a metric; None if no value is finite.
+    """Return the step of the best evaluation by a metric, or None if no value is finite.
 
     Ties go to the lower loss, since a small evaluation set soon has perfect accuracy; then to the earliest.
     """
@@ -87,8 +87,8 @@ LOSSES_BY_POSITION = tuple(
 TOKEN_METRICS = (LOSS, ACCURACY, PERPLEXITY, *LOSSES_BY_POSITION)
 
 
-def reports_position(metric: Metric, row: int) -> bool:
-    """Return whether an evaluation in rows of `row` tokens reports a metric of `TOKEN_METRICS`."""
+def is_reported_at_length(metric: Metric, row_length: int) -> bool:
+    """Return whether rows of `row_length` tokens are long enough for a metric of `TOKEN_METRICS`."""
     if metric not in LOSSES_BY_POSITION:
         return True
-    return row > max(RANGES[1], RANGES[LOSSES_BY_POSITION.index(metric)])
+    return row_length > max(RANGES[1], RANGES[LOSSES_BY_POSITION.index(metric)])

@@ -48,7 +48,7 @@ class NextTokens:
 
 
 def framing_with_end(tokenizer: TokenizerBundle) -> Framing:
-    """Return the tokenizer's own start, and its end-of-text token after the last piece of a document.
+    """Return a framing: the tokenizer's own start, and its end-of-text token after a document's last piece.
 
     The end is a target like any other token: a model that never saw one would not stop generating.
     """

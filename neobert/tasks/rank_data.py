@@ -76,12 +76,12 @@ class RankData:
         return objective_inputs(batch, device)
 
     def read_retries(self) -> int | None:
-        """Return the number of retried reads of the training stream; None for prepared text."""
+        """Return the number of retried reads of the training stream, or None if the text is prepared."""
         train = self.prepared.train
         return train.reader.num_retries if isinstance(train, DocumentStream) else None
 
     def microbatches_per_epoch(self) -> int | None:
-        """Count the microbatches of the first epoch; None for a stream."""
+        """Count the microbatches of the first epoch; return None for a stream."""
         return count_microbatches(self.prepared.train, self.config)
 
     def epoch(self, progress: Progress) -> float:
@@ -128,8 +128,9 @@ def task_over(run: TaskInputs, kind: Callable[..., RankData] = RankData, **own: 
 
 
 def _tokenizer_files(run: TaskInputs) -> Mapping[str, bytes]:
-    """Return the tokenizer to save in checkpoints. An encoder truncates at the row length of the prepared
-    text; a prompt and its reply may use all positions of the model.
+    """Return the tokenizer files to save in checkpoints, by name.
+
+    An encoder truncates at the row length of the prepared text; a prompt and its reply may use all positions.
     """
     tokenizer = run.prepared.tokenizer.tokenizer
     files = drop_inert_tokens(read_tokenizer_files(run.prepared.tokenizer_dir), len(tokenizer))

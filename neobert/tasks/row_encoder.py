@@ -11,7 +11,7 @@ from neobert.data.tokenize.encoding import SegmentEncoder
 
 @dataclass(frozen=True, slots=True)
 class RowEncoder:
-    """Encoder of rows around one of texts, with its length limit and token type. Subclasses define `encode`.
+    """Encoder of rows that wraps an encoder of texts. Subclasses define `encode`.
 
     Attributes:
         texts: tokenizes and frames the texts, with the length limit of segments.

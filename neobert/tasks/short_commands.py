@@ -9,8 +9,8 @@ class ShortCommand(NamedTuple):
     """A command that trains.
 
     Attributes:
-        tasks: names of the tasks that it trains; a run file that states none gets the first one that fits the
-            direction of the model's attention.
+        tasks: names of the tasks that it trains. A run file that states none gets the first one that fits the
+            model's attention (bidirectional or causal), or the first one if none fits.
         help: description of the command.
         example: arguments after its name.
     """
@@ -33,4 +33,3 @@ SHORT_COMMANDS = {
         "--from Qwen/Qwen2.5-0.5B --text conversations.jsonl",
     ),
 }
-"""Commands by name."""

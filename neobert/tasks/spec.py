@@ -13,7 +13,7 @@ from neobert.families.hf.architecture import BARE, VOCABULARY_HEADS, HeadPath
 from neobert.families.shape import ModelShape
 from neobert.precision.libraries import LIBRARIES
 from neobert.tasks.keys import TaskKeys
-from neobert.tasks.metric import Metric, reports_position
+from neobert.tasks.metric import Metric, is_reported_at_length
 
 MASKING_KEYS = (
     "datacollator.mlm_probability",
@@ -55,9 +55,9 @@ UNREAD: Mapping[str, Mapping[str, str]] = {
 }
 """Keys of shared sections that a task does not read, with the reason, by what it predicts."""
 ADAPTER = frozenset({"adapter"})
-"""Shared section of tasks that start from trained weights: of labels, and of next tokens."""
+"""Shared section that only tasks with labels or next tokens read, which start from trained weights."""
 LOW_PRECISION = frozenset(LIBRARIES)
-"""Shared sections of pretraining."""
+"""Shared sections of low precision, which only pretraining reads."""
 
 
 def label_settings(names: tuple[str, ...]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Head(NamedTuple):
     is_per_document: bool = False
     scored_positions: str = "predicted positions"
 
-    def scored(self, num_tokens: float, document_tokens: float) -> float:
+    def num_scored(self, num_tokens: float, document_tokens: float) -> float:
         """Return the expected number of scored positions in `num_tokens` tokens.
 
         `document_tokens` is the mean document length.
@@ -92,9 +92,9 @@ class Head(NamedTuple):
         return self.scored_share * (num_tokens / document_tokens if self.is_per_document else num_tokens)
 
 
-def reports_loss(config: RunConfig, metric: Metric) -> bool:
+def reports_token_metric(config: RunConfig, metric: Metric) -> bool:
     """Return whether a token task reports a metric; losses by position need rows that are long enough."""
-    return reports_position(metric, config.datacollator.max_length or config.dataset.max_seq_length)
+    return is_reported_at_length(metric, config.datacollator.max_length or config.dataset.max_seq_length)
 
 
 def next_token_head(_config: RunConfig, shape: ModelShape) -> Head:
@@ -188,7 +188,7 @@ class TaskSpec:
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
         contradictions: yields contradictory settings of the task's section.
         plan_rows: yields the settings of the task that `plan` shows.
-        evaluation_table: returns a table of the evaluation besides the data, with its row format; None: none.
+        evaluation_table: returns path and row format of a table that evaluations read too, or None.
         has_one_loss: returns whether every step has the same loss function, so that an outlier is a spike.
         reports: returns whether a run with this config reports a metric.
         heads: heads of transformers architectures that `auto_class` alone would not load, by name.
@@ -267,7 +267,7 @@ class TaskSpec:
         return self.labels is not None or self.stores_targets or self.predicts == "pairs"
 
     @property
-    def keeps_whole(self) -> bool:
+    def keeps_texts_whole(self) -> bool:
         """Return whether texts are not split: each has one label, or one vector."""
         return self.labels_texts or self.predicts == "pairs"
 

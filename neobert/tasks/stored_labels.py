@@ -30,7 +30,7 @@ UNLABELLED = "label"
 OF_PAIRS = PLAIN | {"token_types": "stored"}
 
 
-def labelled_texts(
+def labelled_text_encoder(
     config: RunConfig, tokenizer: TokenizerBundle, framing: Framing, *, is_plain: bool = True
 ) -> SegmentEncoder:
     """Build the encoder of labelled texts, with the run's length limit and no minimum length."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from neobert.objectives.tokens import Score
 from neobert.parallel import World
-from neobert.tasks.metric import LOSSES_BY_POSITION, RANGES, reports_position
+from neobert.tasks.metric import LOSSES_BY_POSITION, RANGES, is_reported_at_length
 from neobert.training.loop.task import Batch
 
 
@@ -34,7 +34,7 @@ class TokenMetrics:
     def values(self, world: World) -> dict[str, float | None]:
         """Return loss, perplexity and accuracy over all ranks, and the loss by position in long rows.
 
-        A value is None without targets, and the perplexity if it overflows.
+        Each value is None if there are no targets; the perplexity also if it overflows.
         """
         loss_sum, num_correct = world.all_reduce_sum(self._sums).tolist()
         (num_targets,) = world.sum_over_ranks([self._num_targets])
@@ -54,11 +54,11 @@ class TokenMetrics:
         loss_sums, counts = world.all_reduce_sum(own).tolist()
         means = [loss / count if count else None for loss, count in zip(loss_sums, counts, strict=True)]
         named = zip(LOSSES_BY_POSITION, means, strict=True)
-        return {metric.name: mean for metric, mean in named if reports_position(metric, self._row)}
+        return {metric.name: mean for metric, mean in named if is_reported_at_length(metric, self._row)}
 
 
 def perplexity(loss: float | None) -> float | None:
-    """Return exp(loss); None without a finite loss, or if the result overflows a float64."""
+    """Return exp(loss), or None if the loss is missing or not finite, or the result overflows a float64."""
     try:
         return None if loss is None or not math.isfinite(loss) else math.exp(loss)
     except OverflowError:

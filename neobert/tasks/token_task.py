@@ -81,7 +81,7 @@ def with_most_targets(
 ) -> Microbatch:
     """Return the microbatch with the maximum number of targets, for the worst case of time and memory.
 
-    That is the decoder's capacity, or without one the most targets of the rates. The targets are
+    That is the decoder's capacity or, if it has none, the most targets at these rates. The targets are
     spread evenly over the microbatch, as the decoder gathers them from all positions.
     """
     ids = batch.input_ids.flatten()

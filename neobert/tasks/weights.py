@@ -66,7 +66,7 @@ def start_from(weights: Path, backbone: Backbone) -> bool:
 
 
 def match_scores(head: Head | None, scores: Mapping[str, float]) -> None:
-    """Give a new regression head the mean and the spread of the scores; nothing without scores.
+    """Give a new regression head the mean and the spread of the scores, if there are any.
 
     A step moves a bias by the learning rate, so the encoder would learn the mean first. With 400 pairs
     of STS-B, of mean 2.7, Spearman of MiniLM on 100 others was 0.50 after 60 steps, and 0.08 without this.
@@ -111,7 +111,7 @@ def require_intact_weights(config: RunConfig) -> None:
         verify_model(folder_of_weights(Path(starts_from)))
 
 
-def vocabulary_rows(config: RunConfig, tokenizer: TokenizerBundle) -> int:
+def num_embedding_rows(config: RunConfig, tokenizer: TokenizerBundle) -> int:
     """Return the number of embedding rows: the tokenizer's size, or a larger model.vocab_size.
 
     With `model.pretrained_checkpoint`, rows may be missing for inert tokens, which do not occur in text.

@@ -28,7 +28,7 @@ from neobert.plan.memory import choose_resharding
 from neobert.plan.sharding import gathers_copies
 from neobert.plugins.task import with_plugins
 from neobert.tasks.specs import spec_of
-from neobert.tasks.weights import load_initial_weights, match_scores, vocabulary_rows
+from neobert.tasks.weights import load_initial_weights, match_scores, num_embedding_rows
 from neobert.training.loop.task import Task, TaskInputs
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ def sharding_options(config: RunConfig, backbone: Backbone, world: World) -> dic
 
 def build_model(config: RunConfig, tokenizer: TokenizerBundle, world: World) -> Backbone:
     """Build a run's model with its task head and random weights."""
-    spec, vocab_size = spec_of(config), vocabulary_rows(config, tokenizer)
+    spec, vocab_size = spec_of(config), num_embedding_rows(config, tokenizer)
     settings = spec.model_settings(config)
     backbone = build_backbone(config, tokenizer, vocab_size, world, spec.auto_class, settings)
     refuse_other_tokenizer(tokenizer, backbone.model.config.model_type)

@@ -209,7 +209,7 @@ def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, a
         ('{"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": true}', "must have the same attention"),
         ('{"model_type": "opt", "layerdrop": 0.1}', "layerdrop is 0.1, expected 0: "),
         ('{"model_type": "opt", "word_embed_proj_dim": 512}', "expected 768, the hidden size"),
-        ('{"model_type": "gemma", "use_bidirectional_attention": true}', "only causal ones"),
+        ('{"model_type": "gemma", "use_bidirectional_attention": true}', "only causal attention"),
         ('{"model_type": "gemma2", "layer_types": ["full_attention"]}', "a list of 26 values"),
         ('{"model_type": "smollm3", "use_sliding_window": true, "no_rope_layers": 4}', "a list of 36"),
         ('{"model_type": "mistral", "sliding_window": "4096"}', "expected a positive integer"),

@@ -9,7 +9,7 @@ from torch import Tensor
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.model.attention import record_kernels
 from neobert.model.backends import BackendError, choose_backend, current_environment
-from neobert.objectives.step_kernels import resolve_modules
+from neobert.objectives.step_kernels import choose_module_kernels
 
 # Of what FlashAttention 4 is built on.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
@@ -196,7 +196,7 @@ def test_flash_attention_is_the_newest_that_runs_or_says_what_to_install():
 
 @pytest.mark.skipif(not is_installed("liger_kernel"), reason="needs liger-kernel")
 def test_liger_computes_what_torch_computes():
-    assert resolve_modules("auto", "cuda", torch.bfloat16, is_compiled=False).name == "liger"
+    assert choose_module_kernels("auto", "cuda", torch.bfloat16, is_compiled=False).name == "liger"
     run = make_run()
     golden = _logits_and_gradients(make_model(), run)
     allowed = _errors(_logits_and_gradients(bf16_model("torch_varlen"), on_cuda(run)), golden)

@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from neobert.kernels import attention, flash4
 from neobert.kernels.feed_forward import feed_forward
 from neobert.kernels.fused_block import BlockWeights, encoder_block
-from neobert.kernels.pointwise import add_rms_norm, power_of_two, rms_norm
+from neobert.kernels.pointwise import add_rms_norm, next_power_of_two, rms_norm
 from neobert.kernels.vocabulary import linear_cross_entropy
 
 TOKENS, HEADS, HEAD_DIM, INNER, VOCAB = 96, 2, 64, 192, 300
@@ -91,4 +91,4 @@ def test_norm_and_feed_forward():
 
 @pytest.mark.parametrize(("size", "width"), [(1, 1), (2, 2), (3, 4), (768, 1024), (1024, 1024), (1025, 2048)])
 def test_a_tile_holds_a_row(size, width):
-    assert power_of_two(size) == width
+    assert next_power_of_two(size) == width

@@ -240,7 +240,7 @@ def test_weights_are_looked_for_where_the_trainer_looks(configured, tmp_path, na
         ),
         ({}, "", "", ""),
         ([], "", r"config\.json: the file is not a JSON object", ""),
-        ("x" * 2**20, "", r"config\.json: is larger than 1,048,576 bytes", ""),
+        ("x" * 2**20, "", r"config\.json: the file is larger than 1,048,576 bytes", ""),
     ],
 )
 def test_weights_of_another_size_are_found_with_the_values_to_set(

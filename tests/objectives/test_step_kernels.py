@@ -17,7 +17,7 @@ from neobert.objectives.compile import compile_objective
 from neobert.objectives.step_kernels import (
     block_attention_error,
     block_error,
-    resolve_modules,
+    choose_module_kernels,
     resolve_step_kernels,
 )
 from neobert.objectives.tokens import TokenObjective
@@ -52,7 +52,7 @@ def on_a_gpu(monkeypatch):
 def test_a_cpu_runs_torch_and_says_why():
     kernels = resolve_step_kernels(config(), "cpu", torch.float32)
     assert (kernels.name, kernels.attention, kernels.modules) == ("torch", "sdpa", "torch")
-    assert not kernels.replace_blocks
+    assert not kernels.replaces_blocks
     assert "fused needs CUDA, but the run uses the CPU" in kernels.reason
 
 
@@ -142,7 +142,7 @@ def test_attention_that_cannot_run_is_refused_at_its_key(kernel):
 def test_flex_runs_the_models_own_blocks(on_a_gpu):
     on_a_gpu()
     kernels = resolve_step_kernels(config(model={"attn_backend": "flex"}), "cuda", BF16)
-    assert (kernels.attention, kernels.replace_blocks) == ("flex", False)
+    assert (kernels.attention, kernels.replaces_blocks) == ("flex", False)
     assert "triton needs model.attn_backend: auto" in kernels.reason
 
 
@@ -151,7 +151,7 @@ def test_without_triton_and_flash_attention_torchs_varlen_kernel_runs_and_says_w
     for name in ("flash_attn", "flash_attn.cute", "flash_attn_interface"):
         monkeypatch.setitem(sys.modules, name, None)
     kernels = resolve_step_kernels(config(), "cuda", BF16)
-    assert (kernels.replace_blocks, kernels.attention) == (False, "torch_varlen")
+    assert (kernels.replaces_blocks, kernels.attention) == (False, "torch_varlen")
     assert "triton needs triton, which is not installed" in kernels.reason
     assert "auto: supported here" in kernels.reason
     assert "flash-attn, which does not import" in kernels.reason
@@ -182,7 +182,7 @@ def test_what_the_kernels_do_not_do_is_named(on_a_gpu, section, key, value):
     requested = config(**{section: {key: value}})
     for name in ("fused", "triton"):
         assert f"{name} needs {section}.{key}:" in block_error(name, requested, "cuda", BF16).message
-    assert not resolve_step_kernels(requested, "cuda", BF16).replace_blocks
+    assert not resolve_step_kernels(requested, "cuda", BF16).replaces_blocks
 
 
 def test_other_heads_and_other_types_are_named(on_a_gpu):
@@ -216,16 +216,16 @@ def test_compiling_packed_sdpa_is_refused_before_the_first_step():
 
 def test_liger_on_a_cpu_is_an_error_and_auto_is_torch():
     with pytest.raises(ProjectError, match="needs CUDA") as caught:
-        resolve_modules("liger", "cpu", BF16, is_compiled=False)
+        choose_module_kernels("liger", "cpu", BF16, is_compiled=False)
     assert (caught.value.code, caught.value.place) == ("ATT001", "model.kernel_backend")
-    auto = resolve_modules("auto", "cpu", BF16, is_compiled=False)
+    auto = choose_module_kernels("auto", "cpu", BF16, is_compiled=False)
     assert auto.name == "torch"
     assert "needs CUDA" in auto.reason
-    assert resolve_modules("torch", "cuda", BF16, is_compiled=False).name == "torch"
+    assert choose_module_kernels("torch", "cuda", BF16, is_compiled=False).name == "torch"
 
 
 def test_auto_leaves_liger_out_of_a_compiled_step():
-    compiled = resolve_modules("auto", "cuda", BF16, is_compiled=True)
+    compiled = choose_module_kernels("auto", "cuda", BF16, is_compiled=True)
     assert compiled.name == "torch"
     assert "torch.compile" in compiled.reason
 
@@ -233,7 +233,7 @@ def test_auto_leaves_liger_out_of_a_compiled_step():
 def test_missing_liger_on_cuda(monkeypatch):
     for name in ("liger_kernel", "liger_kernel.ops.rms_norm", "liger_kernel.ops.swiglu"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert resolve_modules("auto", "cuda", BF16, is_compiled=False).name == "torch"
+    assert choose_module_kernels("auto", "cuda", BF16, is_compiled=False).name == "torch"
     with pytest.raises(ProjectError) as caught:
-        resolve_modules("liger", "cuda", BF16, is_compiled=False)
+        choose_module_kernels("liger", "cuda", BF16, is_compiled=False)
     assert "pip install 'liger-kernel>=0.8'" in caught.value.hint

@@ -5,7 +5,7 @@ import torch
 
 from neobert.families.linear import GATE_UP, QKV, QKV_BY_HEAD, WHOLE
 from neobert.model.layers import SwiGLU
-from neobert.optim.fused_rows import head_rows, join_rows, split_rows
+from neobert.optim.fused_rows import expand_head_factors, join_rows, split_rows
 
 
 @pytest.mark.parametrize("layout", [QKV, QKV_BY_HEAD, GATE_UP, WHOLE])
@@ -44,7 +44,7 @@ def test_gate_and_up_are_what_the_model_reads():
 
 def test_head_rows_reach_the_queries_and_keys_of_their_head_alone():
     weight = torch.ones(3 * 2 * 3, 5)
-    rows = head_rows(torch.tensor([2.0, 3.0]), torch.tensor([5.0, 7.0]), head_dim=3)
+    rows = expand_head_factors(torch.tensor([2.0, 3.0]), torch.tensor([5.0, 7.0]), head_dim=3)
     q, k, v = split_rows(weight * rows, QKV, num_heads=2)
     assert q[:, 0].tolist() == [2.0] * 3 + [3.0] * 3
     assert k[:, 0].tolist() == [5.0] * 3 + [7.0] * 3

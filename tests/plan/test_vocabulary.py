@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 from neobert.data.tokenize.tokenizers import load_tokenizer  # noqa: E402  only where torch is
 from neobert.model import NeoBERTLMHead  # noqa: E402
 from neobert.model.build import build_model_config  # noqa: E402
-from neobert.tasks.weights import vocabulary_rows  # noqa: E402
+from neobert.tasks.weights import num_embedding_rows  # noqa: E402
 
 MARKERS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CLASS = {"tokenizer_class": "PreTrainedTokenizerFast"}
@@ -93,7 +93,7 @@ def test_the_planned_parameters_are_the_trainer_s(num_words, special, added, set
     config = RunConfig(model=SMALL, tokenizer=named)
     device = replace(assumptions_for(None, None, 0.3), tokenizer=tokenizer_size(config.tokenizer))
     loaded = load_tokenizer(config.tokenizer)
-    rows = vocabulary_rows(config, loaded)
+    rows = num_embedding_rows(config, loaded)
     with torch.device("meta"):
         model = NeoBERTLMHead(build_model_config(SMALL, rows, loaded.pad_id, "sdpa", "torch"))
     assert build_plan(config, device).num_parameters.value == model.num_parameters()

@@ -57,7 +57,7 @@ def test_labelled_words_are_scored_by_label_and_entity(saved, tmp_path, scores_o
     assert report["recall"] == 1 > report["precision"] > 0
     assert sum(each["words"] for each in report["classes"].values()) == words
     assert sum(report["classes"]["O"]["predicted_as"].get(name, 0) for name in TAGS[1:]) == wrong
-    problem = f"{source}:13: the row has 2 words and 1 label"
+    problem = f"{source}:13: the row has 2 words, but 1 label"
     assert report["unread_labels"] == {"rows": 1, "first": problem}
 
 

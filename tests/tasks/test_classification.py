@@ -114,8 +114,8 @@ def test_a_class_by_name_is_its_place():
     [
         (ClassLabel("key", 2, ()), 2, "label 2 is outside 0 to 1"),
         (ClassLabel("key", 2, ()), -1, "outside 0 to 1"),
-        (ClassLabel("key", 2, ()), "pos", "is not the number of a class"),
-        (ClassLabel("key", 2, ()), 0.5, "is not the number of a class"),
+        (ClassLabel("key", 2, ()), "pos", "is not a class number"),
+        (ClassLabel("key", 2, ()), 0.5, "is not a class number"),
         (ClassLabel("key", 2, ("no", "yes")), "Yes", r"is unknown \(classes: no, yes\)"),
         (ClassLabel("key", 2, ("v1", "01")), "v1.0", "is unknown"),
         (ClassLabel("key", 2, ("1", "2")), 0, "is unknown"),
@@ -457,7 +457,7 @@ def test_a_row_may_have_no_label():
     for text, label in ((None, None), ("", ""), (" ", None), ("a text", ""), ("a text", " ")):
         assert rows.row({"Text": text, "Label": label}, columns, "a.csv:2")["label"] is None
     assert rows.row({"Text": "", "Label": "1"}, columns, "a.csv:2")["label"] == 1
-    with pytest.raises(ProjectError, match="not the number of a class"):
+    with pytest.raises(ProjectError, match="not a class number"):
         rows.row({"Text": "", "Label": "pos"}, columns, "a.csv:2")
 
 
@@ -598,7 +598,7 @@ def test_an_unknown_label_comes_with_the_labels_of_its_file(tmp_path, labels, fo
     rows = [{"text": f"text {number}", "label": label} for number, label in enumerate(labels)]
     file.write_text("\n".join(map(json.dumps, rows)))
     sections = {"task": "classification", "dataset": {"path": str(file)}, "classification": {"num_labels": 2}}
-    with pytest.raises(ProjectError, match="is not the number of a class; ") as refusal:
+    with pytest.raises(ProjectError, match="is not a class number; ") as refusal:
         list(read_rows(file, row_format(from_dict(sections))))
     assert found in refusal.value.message
     assert refusal.value.place == f"{file}:1"

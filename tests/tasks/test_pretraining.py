@@ -13,7 +13,7 @@ from neobert.families.table import model_shape
 from neobert.plan.size import flops_per_token
 from neobert.tasks.rank_data import describe_batch, segment_lengths
 from neobert.tasks.token_task import TokenData
-from neobert.tasks.weights import vocabulary_rows
+from neobert.tasks.weights import num_embedding_rows
 
 VOCAB = 256
 
@@ -71,7 +71,7 @@ def tokenizer(vocab_size=256, num_tokens=250):
 
 @pytest.mark.parametrize(("requested", "rows"), [(None, 256), (256, 256), (512, 512)])
 def test_the_embedding_has_room_for_the_tokenizer(requested, rows):
-    assert vocabulary_rows(from_dict({"model": {"vocab_size": requested}}), tokenizer()) == rows
+    assert num_embedding_rows(from_dict({"model": {"vocab_size": requested}}), tokenizer()) == rows
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_embedding_has_room_for_the_tokenizer(requested, rows):
 def test_a_smaller_embedding_is_refused(requested, weights, least):
     config = from_dict({"model": {"vocab_size": requested, "pretrained_checkpoint": weights}})
     with pytest.raises(ProjectError, match=f"is {requested}, but the tokenizer has {least} tokens") as error:
-        vocabulary_rows(config, tokenizer())
+        num_embedding_rows(config, tokenizer())
     assert error.value.code == "MOD002"
 
 
@@ -88,4 +88,4 @@ def test_a_smaller_embedding_is_refused(requested, weights, least):
 def test_published_weights_need_no_rows_for_inert_tokens(requested):
     """Those of NeoBERT have 30,522, a number that is no multiple of 128."""
     config = from_dict({"model": {"vocab_size": requested, "pretrained_checkpoint": "some/folder"}})
-    assert vocabulary_rows(config, tokenizer()) == requested
+    assert num_embedding_rows(config, tokenizer()) == requested

@@ -29,15 +29,15 @@ from neobert.objectives import TokenObjective
 from neobert.objectives.labelled import LabelledObjective
 from neobert.probes.loss import loss_answers
 from neobert.rehearsal.trials import fill_with_text
-from neobert.tasks.classification.task import classifier_answers, with_every_label
+from neobert.tasks.classification.task import probe_classifier, with_every_label
 from neobert.tasks.multiple_choice import objective as choices
-from neobert.tasks.multiple_choice.task import choice_answers
+from neobert.tasks.multiple_choice.task import probe_choices
 from neobert.tasks.multiple_choice.task import with_every_label as every_choice
 from neobert.tasks.question_answering import objective as spans
-from neobert.tasks.question_answering.task import span_answers, with_every_answer
+from neobert.tasks.question_answering.task import probe_answers, with_every_answer
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification import task as tagger_task
-from neobert.tasks.token_classification.task import tagger_answers
+from neobert.tasks.token_classification.task import probe_tagger
 from neobert.tasks.token_task import with_most_targets
 from tests.merged_documents import look_back_only, two_merged
 from validators.known_answers import LIMITS
@@ -94,7 +94,7 @@ def missed_by_a_classifier(*, is_packed, dtype="int64", pooling="avg"):
     model = NeoBERTForSequenceClassification(model_config(num_labels=num_labels, pooling=pooling))
     batch = with_every_label(full_batch(is_packed=is_packed, dtype=dtype), is_training=True)
     direct = Direct(LabelledObjective(backbone_from_model(model)))
-    return missed([*loss_answers(direct, batch, SPEC, num_labels), *classifier_answers(direct, batch)])
+    return missed([*loss_answers(direct, batch, SPEC, num_labels), *probe_classifier(direct, batch)])
 
 
 def missed_by_a_language_model(*, is_packed):
@@ -107,14 +107,14 @@ def missed_by_a_tagger(*, is_packed):
     model = NeoBERTForTokenClassification(model_config(num_labels=3))
     batch = tagger_task.with_every_label(relabelled(full_batch(is_packed=is_packed)), is_training=True)
     direct = Direct(LabelledObjective(backbone_from_model(model)))
-    return missed([*loss_answers(direct, batch, SPEC, 3), *tagger_answers(direct, batch, num_labels=3)])
+    return missed([*loss_answers(direct, batch, SPEC, 3), *probe_tagger(direct, batch, num_labels=3)])
 
 
 def missed_by_spans(*, is_packed):
     model = NeoBERTForQuestionAnswering(model_config(classifier_init_range=0.5))
     batch = with_every_answer(full_batch(is_packed=is_packed), is_training=True)
     direct = Direct(spans.SpanObjective(backbone_from_model(model)))
-    return missed([*loss_answers(direct, batch, SPEC, 2), *span_answers(direct, batch)])
+    return missed([*loss_answers(direct, batch, SPEC, 2), *probe_answers(direct, batch)])
 
 
 def softmax_over_the_run(monkeypatch):
@@ -132,7 +132,7 @@ def missed_by_choices(*, is_packed):
     model = NeoBERTForMultipleChoice(model_config(classifier_init_range=0.5))
     batch = every_choice(full_batch(is_packed=is_packed, num_texts=3), is_training=True)
     direct = Direct(choices.ChoiceObjective(backbone_from_model(model), 4), (*INPUTS, "groups"))
-    return missed([*loss_answers(direct, batch, SPEC, 1), *choice_answers(direct, batch)])
+    return missed([*loss_answers(direct, batch, SPEC, 1), *probe_choices(direct, batch)])
 
 
 def mix_up_the_rows(monkeypatch):

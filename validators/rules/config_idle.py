@@ -200,7 +200,7 @@ def _ineffective_low_precision_keys(config: RunConfig) -> Iterator[tuple[str, st
             yield conversion.key(name), reason, f"set {conversion.key('recipe')} to {reader}"
         if SCALES in conversion.recipe.reads and getattr(conversion.section, SCALES):
             gathers = conversion.key(conversion.library.gathers_key)
-            if not conversion.gathers_low:
+            if not conversion.gathers_low_precision:
                 yield conversion.key(SCALES), f"{gathers} is false", f"set {gathers} to true"
 
 

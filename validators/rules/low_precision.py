@@ -115,7 +115,7 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
 def _sharding_violations(run: ResolvedRun, conversion: Conversion) -> Violations:
     mode, gathers = "distributed.mode", conversion.library.gathers_key
     is_sharded = run.config.distributed.mode == "fsdp2"
-    if is_sharded and not conversion.gathers_low:
+    if is_sharded and not conversion.gathers_low_precision:
         message, hint = f"{conversion.name} does not support sharded weights", f"set {mode} to replicated"
         # The emulated recipes of a CPU gather nothing.
         recipes = {} if run.device == "cpu" else conversion.library.recipes
@@ -127,7 +127,7 @@ def _sharding_violations(run: ResolvedRun, conversion: Conversion) -> Violations
             edits = f"set {conversion.key('recipe')} to {readers[0]} and {conversion.key(gathers)} to true"
             hint = f"{edits}, or {hint}"
         yield Violation(mode, message, hint)
-    if conversion.gathers_low and not is_sharded:
+    if conversion.gathers_low_precision and not is_sharded:
         key = conversion.key(gathers)
         yield Violation(key, f"{key} needs sharded weights", f"set {mode} to fsdp2, or set {key} to false")
 

@@ -32,7 +32,7 @@ class HeadPath(NamedTuple):
         steps: what runs before it, in order: the name of a module; `dropout`, with the probability that the
             task sets; an activation, as `=tanh`, or as `=name` of the setting that names it; or `*name` or
             `/name`: multiply or divide by the setting.
-        softcap: setting of a soft cap on the logits; empty without one.
+        softcap: setting of a soft cap on the logits; empty if there is none.
     """
 
     linear: str
@@ -60,12 +60,12 @@ class Architecture(NamedTuple):
         prefix: name prefix of the encoder's weights in a model with a head.
         blocks: name of the list of blocks in the encoder.
         embedding: name of the token embedding in the encoder.
-        positions: name of the embedding of positions in the encoder; empty without one.
+        positions: name of the position embedding in the encoder; empty if it has none.
         added_norms: norms of a block whose output, of the type of their weights, is added to the stream.
         heads: heads by the auto class of the model.
         attention_dropout: setting of the dropout of attention, and its default.
         dropout: setting of the dropout of the outputs of blocks, and its default; None: they have none.
-        embedding_dropout: setting of the dropout of embeddings; empty if that of `dropout` sets it, too.
+        embedding_dropout: setting of embedding dropout; empty if the setting of `dropout` sets it too.
         poolings: poolings of the classifier of texts, by this project's names, with transformers' value of
             `classifier_pooling`, which is empty if there is one pooling only; empty without a classifier.
         names: settings of the architecture by the names of other architectures' settings.
@@ -110,7 +110,7 @@ class Architecture(NamedTuple):
         return self.names.get(key, key)
 
     def first_position(self, settings: Settings) -> int:
-        """Return the row of the first token in the embedding of positions."""
+        """Return the index in the position embedding that the first token uses."""
         if self.padding is None:
             return 0
         default = self.padding.token_id

@@ -61,11 +61,11 @@ class Blocks(NamedTuple):
     Attributes:
         attention: attention of all blocks.
         linear: linear layers.
-        biased: those with a bias.
+        biased: names of the linear layers with a bias.
         norms: vectors of width D: scales and shifts of norms.
         head_norm_values: number of weights of the norms of queries and keys.
         last_norm: vectors of width D of the norm after the last block.
-        unused_positions: rows of the embedding of positions beyond the longest sequence; None: rotary.
+        unused_positions: rows of the position embedding beyond the longest sequence; None: rotary positions.
         has_decoder_bias: the decoder has a bias.
         is_tied: default of tie_word_embeddings.
         initial_rms, embedding_multiplier: as in `ModelShape`.

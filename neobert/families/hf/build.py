@@ -41,7 +41,7 @@ from neobert.families.hf.parts import (
 )
 from neobert.families.hf.quiet import suppress_loading_output
 from neobert.families.hf.settings import CODE, KV_HEADS, POSITIONS, Settings, error_reason
-from neobert.families.hf.spec import model_section, position_rows, read_model_settings, unsupported_keys
+from neobert.families.hf.spec import model_section, num_position_rows, read_model_settings, unsupported_keys
 from neobert.families.hf.weight_files import map_weight_files
 from neobert.families.shape import ModelShape
 from neobert.families.table import longest_row, model_shape, requested_kernels
@@ -89,7 +89,7 @@ def build(
     configuration = build_config(config, tokenizer, vocab_size, settings)
     own = _without_pooler(auto_class, configuration)
     with no_init_weights():  # by torch's layers: transformers would draw all of them again
-        model = _auto_class(auto_class).from_config(configuration, dtype=torch.float32, **own).train()
+        model = _transformers_class(auto_class).from_config(configuration, dtype=torch.float32, **own).train()
     model.init_weights()
     if config.trainer.gradient_checkpointing:
         _enable_recomputation(model_blocks(model), config.trainer.gradient_checkpointing_every_n)
@@ -191,7 +191,7 @@ def build_config(
     known = CONFIG_MAPPING[model_type]
     values |= _special_token_ids(tokenizer, known, values) | {
         "vocab_size": vocab_size,
-        architecture.setting_name(POSITIONS): position_rows(requested, architecture, longest_row(config)),
+        architecture.setting_name(POSITIONS): num_position_rows(requested, architecture, longest_row(config)),
     }
     if not architecture.has_sdpa:
         values["attn_implementation"] = "eager"
@@ -301,7 +301,7 @@ def read_model(
     """
     try:
         with suppress_loading_output():
-            model, report = _auto_class(auto_class).from_pretrained(
+            model, report = _transformers_class(auto_class).from_pretrained(
                 folder,
                 **({} if config is None else {"config": config, **_without_pooler(auto_class, config)}),
                 dtype=torch.float32,
@@ -327,7 +327,7 @@ def refuse_missing_weights(names: Sequence[str], folder: Path, hint: str) -> Non
         raise ProjectError("EXP005", message, hint, str(folder))
 
 
-def _auto_class(auto_class: str) -> Any:
+def _transformers_class(auto_class: str) -> Any:
     return getattr(transformers, auto_class)
 
 

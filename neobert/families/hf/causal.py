@@ -16,7 +16,7 @@ def prepare_causal(model: PreTrainedModel) -> dict[str, Any]:
 
     The padding token, which often ends texts too, gets gradients. Under autocast the residual stream has the
     compute type: in fp32 it would cost memory and time in every block. What is added to it has that type too:
-    the embedding of positions, and the norms after the parts of a block.
+    the position embedding, and the norms after the parts of a block.
     """
     table: Any = model.get_input_embeddings()
     table.padding_idx = None

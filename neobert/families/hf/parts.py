@@ -24,7 +24,7 @@ def model_architecture(model: Any) -> Architecture:
 
 
 def first_position(model: Any) -> int:
-    """Return the position of a document's first token in the embedding of positions; 0 if unknown."""
+    """Return the index in the position embedding that a first token uses, or 0 for an unknown model type."""
     known = ARCHITECTURES.get(model.config.model_type)
     return 0 if known is None else known.first_position(Settings(model.config.to_dict(), "", ""))
 
@@ -36,7 +36,7 @@ def model_blocks(model: Any) -> nn.ModuleList:
 
 
 def model_head(model: Any, auto_class: str) -> Head | None:
-    """Return the head of a model that an auto class built; None without one."""
+    """Return the head of a model that an auto class built, or None if that has no head."""
     if auto_class == BARE:
         return None
     path = heads_by_auto_class(model.config.model_type)[auto_class]
@@ -53,7 +53,7 @@ def model_head(model: Any, auto_class: str) -> Head | None:
 
 
 def head_prefixes(model: Any, auto_class: str) -> tuple[str, ...]:
-    """Return the name prefixes of the weights of a head; none without one."""
+    """Return the name prefixes of the weights of a head, or an empty tuple if there is no head."""
     if auto_class == BARE:
         return ()
     path = heads_by_auto_class(model.config.model_type)[auto_class]

@@ -45,7 +45,7 @@ class Settings(NamedTuple):
         return self.values.get("attn_implementation") == "eager"
 
     def size(self, name: str, default: int, least: int = 1) -> int:
-        """Return an integer setting; `default` if it is missing or null. Raises `ProjectError`."""
+        """Return a setting, `default` if null. Raises `ProjectError` unless it is an integer from `least`."""
         value = self._value_or_default(name, default)
         if type(value) is not int or not least <= value < LARGEST:
             expected = "a positive integer" if least == 1 else f"an integer of at least {least}"
@@ -54,34 +54,31 @@ class Settings(NamedTuple):
         return value
 
     def size_or_none(self, name: str, default: int | None) -> int | None:
-        """Return a positive integer setting; None if it is null, or missing without a default.
-
-        Raises `ProjectError`.
-        """
+        """Return a positive integer setting, or None if it is null, or missing without a default."""
         value = self.values.get(name, default)
         return None if value is None else self.size(name, value)
 
     def number(self, name: str, default: float) -> float:
-        """Return a non-negative number setting; `default` if it is missing or null. Raises `ProjectError`."""
+        """Return a setting, `default` if null. Raises `ProjectError` unless it is a number of at least 0."""
         value = self._value_or_default(name, default)
         if type(value) not in (int, float) or not 0 <= value < LARGEST:
             raise self.invalid_value_error(name, "a number of at least 0")
         return float(value)
 
     def number_or_none(self, name: str, default: float | None) -> float | None:
-        """Return a non-negative number setting; None if it is null, or missing without a default."""
+        """Return a non-negative number setting, or None if it is null, or missing without a default."""
         value = self.values.get(name, default)
         return None if value is None else self.number(name, value)
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return a boolean setting; `default` if it is missing or null. Raises `ProjectError`."""
+        """Return a setting, `default` if null. Raises `ProjectError` unless it is a boolean."""
         value = self._value_or_default(name, default)
         if type(value) is not bool:
             raise self.invalid_value_error(name, "true or false")
         return value
 
     def text(self, name: str, default: str) -> str:
-        """Return a string setting; `default` if it is missing or null. Raises `ProjectError`."""
+        """Return a setting, `default` if null. Raises `ProjectError` unless it is a string."""
         value = self._value_or_default(name, default)
         if type(value) is not str:
             raise self.invalid_value_error(name, "a string")

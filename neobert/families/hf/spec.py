@@ -65,7 +65,7 @@ def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> Mod
     """Read the shape from the section `model` and config.json. Raises `ProjectError` MOD006."""
     settings, architecture = read_model_settings(section)
     unused = architecture.first_position(settings)
-    longest = position_rows(settings, architecture, longest_row) - unused
+    longest = num_position_rows(settings, architecture, longest_row) - unused
     if longest < 1:
         raise settings.invalid_value_error(
             architecture.setting_name(POSITIONS), f"more than {unused}, the first position of a token"
@@ -73,20 +73,20 @@ def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> Mod
     return replace(architecture.shape(settings, vocab_size, longest), first_position=unused)
 
 
-def position_rows(settings: Settings, architecture: Architecture, longest_row: int) -> int:
+def num_position_rows(settings: Settings, architecture: Architecture, longest_row: int) -> int:
     """Return transformers' `max_position_embeddings`: a row of this length fits if none is given."""
     default = longest_row + architecture.first_position(settings)
     return settings.size(architecture.setting_name(POSITIONS), default)
 
 
 def trained_positions(folder: Path) -> int:
-    """Return the longest sequence of the model in a folder; 0 if its config.json states none."""
+    """Return the maximum sequence length of the model in a folder, or 0 if its config.json states none."""
     settings, architecture = read_model_settings(HfModelConfig(pretrained_checkpoint=str(folder)))
     return max(0, settings.size(POSITIONS, 0, least=0) - architecture.first_position(settings))
 
 
 def requested_rows(section: HfModelConfig) -> int | None:
-    """Return the embedding rows of the run's initial checkpoint; None: they follow the tokenizer."""
+    """Return the number of embedding rows that the section or the initial weights set, or None."""
     if section.vocab_size is not None or section.pretrained_checkpoint is None:
         return section.vocab_size
     return read_settings(section).size("vocab_size", 1)
@@ -134,7 +134,7 @@ def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
             "datacollator.pack_sequences", problem, "set datacollator.pack_sequences to false"
         )
     elif config.datacollator.pack_sequences and section.attention != "sdpa":
-        problem = f"attention {section.attention} is for padded rows"
+        problem = f"attention {section.attention} needs padded rows, but rows are packed"
         yield UnsupportedKey("model.attention", problem, "set model.attention to sdpa")
     if section.dropout is not None and architecture.dropout is None:
         problem = f"transformers has no dropout of the outputs of blocks for a {name}"
@@ -144,10 +144,10 @@ def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
     yield from unsupported_rotation(settings, longest)
     kv_heads = section.num_key_value_heads
     if kv_heads not in (None, architecture.shape(settings, 1, 1).attention.kv_heads):
-        problem = f"a {name} has as many key-value heads as query heads"
+        problem = f"num_key_value_heads is {kv_heads}, but a {name} has one for each query head"
         yield UnsupportedKey("model.num_key_value_heads", problem, "remove model.num_key_value_heads")
     if OPTIMIZERS[config.optimizer.name].clips_logits:
-        problem = f"{config.optimizer.name} measures the attention logits of a NeoBERT"
+        problem = f"{config.optimizer.name} measures attention logits, which only a NeoBERT supports"
         yield UnsupportedKey("optimizer.name", problem, "set optimizer.name to muon")
     if config.trainer.gradient_checkpointing and not architecture.recomputes:
         problem = f"transformers has no gradient checkpointing for a {name}"

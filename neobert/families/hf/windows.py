@@ -30,7 +30,7 @@ def sliding_layers(settings: Settings, layers: int, default: Iterable[int]) -> t
 
 
 def causal_window(settings: Settings, layers: Iterable[int], default: int | None) -> Window | None:
-    """Return the window of these blocks, by transformers' `sliding_window`; None without one."""
+    """Return the window of these blocks by transformers' `sliding_window`, or None if there is none."""
     size, blocks = settings.size_or_none("sliding_window", default), tuple(layers)
     # transformers counts the token itself.
     return None if size is None or not blocks else Window(blocks, size - 1)

@@ -106,7 +106,7 @@ def backbone_from_model(model: NeoBERTPreTrainedModel, kernels: StepKernels = PL
         ends=() if is_lm and config.tie_word_embeddings else ends,
         matrix_layouts={"qkv.weight": Layout(QKV, model.config.num_attention_heads)} | OTHER_MATRICES,
         head_parts=model.fresh_parts,
-        token_objective=partial(KernelObjective, kernels=kernels) if kernels.replace_blocks else None,
+        token_objective=partial(KernelObjective, kernels=kernels) if kernels.replaces_blocks else None,
         kernels=kernels.name,
     )
 

@@ -91,9 +91,9 @@ def linear_layers(model: ModelConfig) -> Mapping[str, Linear]:
 def _count_parameters(model: ModelConfig, vocab_size: int, positions: int) -> ParameterCount:
     hidden, layers = model.hidden_size, model.num_hidden_layers
     feed_forward_matrices = 3 if model.hidden_act == "swiglu" else 2
-    per_block = attention_spec(model).weights(hidden) + feed_forward_matrices * hidden * feed_forward_width(
-        model
-    )
+    per_block = attention_spec(model).num_weights(
+        hidden
+    ) + feed_forward_matrices * hidden * feed_forward_width(model)
     per_norm = hidden if model.rms_norm else 2 * hidden
     return ParameterCount(
         linear=layers * per_block,

@@ -113,18 +113,18 @@ def section_settings(trained: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trained_positions(folder: Path) -> int:
-    """Return the longest sequence of the model in a folder; 0 if its config.json states none."""
+    """Return the maximum sequence length of the model in a folder, or 0 if its config.json states none."""
     return stated_positions(_read_config(folder / CONFIG))
 
 
 def stated_positions(trained: Mapping[str, Any]) -> int:
-    """Return the longest sequence that a config.json states; 0: none."""
+    """Return the maximum sequence length that a config.json states, or 0 if it states none."""
     stated = trained.get("max_position_embeddings", trained.get("max_length"))  # of the published model
     return stated if type(stated) is int else 0
 
 
 def positions_of_section(model: ModelConfig, longest_row: int) -> int:
-    """Return a section's longest sequence: if null, the weights' value, but at least a row of the run.
+    """Return the maximum sequence length: of the section, else the larger of the weights' and a row's length.
 
     A model fine-tuned on short rows keeps its maximum length.
     """
@@ -141,7 +141,7 @@ def stated_rope_theta(trained: Mapping[str, Any]) -> float:
 
 
 def rope_theta_for(config: RunConfig, folder: Path) -> float:
-    """Return the base of rotary positions for the rows of a run; 0 for learned positions."""
+    """Return the base of rotary positions for the rows of a run, or 0 for learned positions."""
     model, trained = config.model, _read_config(folder / CONFIG)
     assert isinstance(model, ModelConfig)
     length, head_size = _longest_row(config), model.hidden_size // model.num_attention_heads
@@ -168,7 +168,7 @@ def embedding_multiplier(model: ModelConfig) -> float:
 
 
 def _read_weights_config(model: ModelConfig) -> dict[str, Any] | None:
-    """Return the config.json of the initial weights; None if there is none. Raises like `_read_config`."""
+    """Return the config.json of the initial weights, or None if there is none. Raises like `_read_config`."""
     if (weights := local_weights_path(model)) is None:
         return None
     from neobert.runfiles.model_folder import folder_of_weights
@@ -179,7 +179,7 @@ def _read_weights_config(model: ModelConfig) -> dict[str, Any] | None:
 
 def _read_config(file: Path) -> dict[str, Any]:
     if file.stat().st_size > MAX_BYTES:
-        raise ProjectError("EXP005", f"is larger than {MAX_BYTES:,} bytes", place=str(file))
+        raise ProjectError("EXP005", f"the file is larger than {MAX_BYTES:,} bytes", place=str(file))
     from neobert.runfiles.model_folder import read_json
 
     content: dict[str, Any] = read_json(file, code="EXP005")

@@ -216,7 +216,7 @@ class NSAModel(NSAPreTrainedModel):
     ) -> BaseModelOutput:
         """Return the final hidden states: [T, D] for packed tokens with positions and an `attend`.
 
-        Without `attend`, of rows [B, S], which are padded on the right, if at all: [B, S, D].
+        Without `attend`: [B, S, D] of rows [B, S]. Raises `ValueError` for rows that are padded on the left.
         """
         if attend is not None:
             assert position_ids is not None
@@ -224,7 +224,9 @@ class NSAModel(NSAPreTrainedModel):
         rows, length = input_ids.shape
         # A generated token after padding would be one of these, too.
         if attention_mask is not None and bool((attention_mask[:, 1:] > attention_mask[:, :-1]).any()):
-            raise ValueError("padding before tokens: pad on the right, and continue one text at a time")
+            raise ValueError(
+                "a row is padded on the left: pad on the right, and generate for one text at a time"
+            )
         positions = torch.arange(length, device=input_ids.device).repeat(rows)
         sizes = cast("NsaModelConfig", self.config)  # of the same names
         attend = build_row_attend(attention_spec(sizes), rows, length, input_ids.device, self.dtype)
@@ -270,7 +272,7 @@ class NSAForCausalLM(NSAPreTrainedModel, GenerationMixin):
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any
     ) -> dict[str, Tensor | None]:
-        """Return the whole text, since nothing is cached."""
+        """Return the whole text and its mask, since nothing is cached."""
         return {"input_ids": input_ids, "attention_mask": attention_mask}
 
 

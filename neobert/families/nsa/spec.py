@@ -128,7 +128,7 @@ def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
             )
             yield UnsupportedKey(key, problem, f"set {key} to false")
     if OPTIMIZERS[config.optimizer.name].clips_logits:
-        problem = f"{config.optimizer.name} measures the attention logits of a NeoBERT"
+        problem = f"{config.optimizer.name} measures attention logits, which only a NeoBERT supports"
         yield UnsupportedKey("optimizer.name", problem, "set optimizer.name to muon")
 
 
@@ -158,7 +158,7 @@ def _is_power_of_two(number: int) -> bool:
 
 
 def trained_positions(folder: Path) -> int:
-    """Return the longest sequence that the config.json of a folder states; 0: none."""
+    """Return the maximum sequence length that the config.json of a folder states, or 0 if it states none."""
     from neobert.runfiles.model_folder import read_json  # checkpoints, which `lint` seldom reads
 
     stated = read_json(folder / CONFIG).get("max_position_embeddings")

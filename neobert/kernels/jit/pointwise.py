@@ -84,7 +84,7 @@ def swiglu_forward(gate_up, out, numel, I: tl.constexpr, BLOCK: tl.constexpr):  
 
 @triton.jit
 def swiglu_backward(gate_up, grad_out, grad_gate_up, numel, I: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E741
-    """Compute the gradient of gate_up from that of `swiglu_forward`'s result."""
+    """Compute the gradient of gate_up from the gradient of `swiglu_forward`'s result."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < numel
     # Gate and up are halves of one row of the fused product: element at of [T, I] is at row at // I of both.

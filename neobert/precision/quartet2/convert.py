@@ -33,7 +33,7 @@ class QuartetLinear(LinearReplacement):
 
 
 def converted(section: Quartet2Config, layer: nn.Linear, seed: int) -> nn.Module:  # noqa: ARG001
-    """Return a layer of Quartet-II with the parameters of a layer. Raises ImportError without it."""
+    """Return a Quartet-II layer with the parameters of a layer. Raises ImportError if it is missing."""
     from quartet2.linear import Quartet_II_linear
 
     device = layer.weight.device

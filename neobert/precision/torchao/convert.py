@@ -12,7 +12,7 @@ from neobert.precision.torchao.spec import TORCHAO
 
 
 def converted(section: TorchaoConfig, layer: nn.Linear, seed: int) -> nn.Module:
-    """Return the layer of torchao with the parameters of a layer. Raises ImportError without torchao."""
+    """Return the layer of torchao with the parameters of a layer. Raises ImportError if it is missing."""
     recipe = section.recipe
     if recipe.startswith("float8"):
         return _float8(recipe, layer)

@@ -21,7 +21,7 @@ RECIPES = {
 
 
 def converted(section: TransformerEngineConfig, layer: nn.Linear, seed: int) -> nn.Module:  # noqa: ARG001
-    """Return a layer of Transformer Engine with the parameters of a layer. Raises ImportError without it."""
+    """Return a Transformer Engine layer with the parameters of `layer`. Raises ImportError if missing."""
     made = linear_class()(
         layer.in_features,
         layer.out_features,

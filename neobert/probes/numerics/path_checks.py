@@ -137,7 +137,7 @@ def measure_variant(
     with watch.phase("model"):
         path = build_variant_path(setting, variant.kernels, is_compiled=variant.is_compiled)
     labels = batch.labels(batch.positions_outside(None))
-    if path.kernels.replace_blocks and not path.is_compiled:
+    if path.kernels.replaces_blocks and not path.is_compiled:
         with watch.phase("kernels"), compile_without_running():
             path.gradients(batch, labels)
     with watch.phase("first step"):  # in which graphs are compiled

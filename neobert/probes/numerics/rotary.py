@@ -72,4 +72,4 @@ def _record_tables(make: Callable[..., Tensor], tables: list[Table]) -> Callable
 
 def rotary_table_function(path: Path) -> Target:
     """Return the function that computes this path's rotary table, as (module, name)."""
-    return MAKERS[1] if path.kernels.replace_blocks else MAKERS[0]
+    return MAKERS[1] if path.kernels.replaces_blocks else MAKERS[0]

@@ -35,7 +35,7 @@ from neobert.kernel_table import (
 )
 from neobert.objectives import StepKernels, resolve_step_kernels
 from neobert.objectives.step_kernels import block_attention_error, set_torch_kernels
-from neobert.plan.vocabulary import vocabulary_rows
+from neobert.plan.vocabulary import num_embedding_rows
 from neobert.precision.table import run_recipe
 from neobert.probes.numerics.leak_batch import batch_shape_for, build_leak_batch, lengths_for
 from neobert.probes.numerics.path_checks import PathVariant, ProbeSetting, build_variant_path, probe_path
@@ -95,7 +95,7 @@ def make_setting(config: RunConfig, device: torch.device) -> ProbeSetting:
     lengths = lengths_for(longest_row(config))
     shape = batch_shape_for(config, lengths, longest_row(config))
     small = probe_config(config, shape.rows)
-    vocab_size = vocabulary_rows(config)
+    vocab_size = num_embedding_rows(config)
     dtype = getattr(torch, run_recipe(config).dtype)
     return ProbeSetting(
         small, vocab_size, device, dtype, build_leak_batch(small, vocab_size, lengths, device)
@@ -175,7 +175,7 @@ def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, 
             candidates.unavailable[f"{name}, {attention}"] = error.message
             continue
         candidates.add(kernels)
-        if kernels.replace_blocks:
+        if kernels.replaces_blocks:
             for kernel in block_attention(row_length=0):
                 if block_attention_error(kernel) is None:
                     candidates.add(_with_attention(kernels, kernel.name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neobert.data.sources.rows import text_rows
 from neobert.tasks.causal.section import CAUSAL
-from neobert.tasks.spec import TaskSpec, next_token_head, reports_loss
+from neobert.tasks.spec import TaskSpec, next_token_head, reports_token_metric
 
 SPEC = TaskSpec(
     keys=CAUSAL,
@@ -14,5 +14,5 @@ SPEC = TaskSpec(
     roles=("eos_token",),
     head=next_token_head,
     rows=lambda config: text_rows(config.dataset),
-    reports=reports_loss,
+    reports=reports_token_metric,
 )

@@ -22,7 +22,7 @@ from neobert.tasks.stored_labels import (
     UNLABELLED,
     LabelEncoder,
     LabelledRows,
-    labelled_texts,
+    labelled_text_encoder,
     refuse_split,
 )
 
@@ -40,7 +40,7 @@ class LabelledTexts(LabelledRows):
         refuse_split(self.config, "a label belongs to a whole text")
         has_pairs = CLASSIFICATION.read_section(self.config).pair_column is not None
         framing = tokenizer.pair_framing if has_pairs else tokenizer.framing
-        texts = labelled_texts(self.config, tokenizer, framing, is_plain=has_pairs)
+        texts = labelled_text_encoder(self.config, tokenizer, framing, is_plain=has_pairs)
         return LabelledEncoder(texts, self.label, has_pairs)
 
     def synthetic_columns(
@@ -111,10 +111,7 @@ class LabelledEncoder(LabelEncoder):
     def _fit_parts(
         self, parts: Sequence[list[int]], length: int, counts: Counts
     ) -> Sequence[list[int]] | None:
-        """Return a row's texts, truncated to the maximum length, and update `counts`.
-
-        None if the row is dropped or has no text.
-        """
+        """Return a row's texts, truncated to the maximum length, or None if it is dropped or has no text."""
         counts.documents += 1
         if not any(parts):
             counts.empty += 1

@@ -95,7 +95,9 @@ def _label_column(columns: Sequence[Column], text: Path) -> Column:
     if len(likely) == 1:
         return likely[0]
     names = listed([quoted(each.name) for each in likely or columns], 8)
-    message = f"{'several columns may hold' if likely else 'no column holds'} the label: {names}"
+    message = f"no column holds the label (columns: {names})"
+    if likely:
+        message = f"several columns may hold the label: {names}"
     has_words = any(each.elements for each in columns)
     words = "pass --task token_classification if words have labels, or " if has_words else ""
     if len(likely) > 1 and all({*each.values} in ({"0", "1"}, {*TRUTH_VALUES}) for each in likely):

@@ -29,7 +29,7 @@ class ClassLabel:
     names: tuple[str, ...]
 
     def __call__(self, value: object, location: str) -> int | None:
-        """Return the class number; None for an empty cell. Raises DAT020 for any other value."""
+        """Return the class number, or None for an empty cell. Raises DAT020 for an unknown class."""
         text = _label_text(value, location, self.setting)
         if text is None:
             return None
@@ -45,7 +45,7 @@ class ClassLabel:
         number = _parse_number(text)
         if number is None or number != int(number):
             hint = f"list the classes in classification.label_names, or set {self.setting} to another column"
-            message = f"label {text!r} is not the number of a class"
+            message = f"label {text!r} is not a class number"
             raise UnknownLabelError(CODE, message, _hint_if_missing(text) or hint, location)
         if not 0 <= number < self.num_labels:
             message = f"label {text} is outside 0 to {self.num_labels - 1}"
@@ -61,7 +61,7 @@ class Score:
     setting: str
 
     def __call__(self, value: object, location: str) -> float | None:
-        """Return the score; None for an empty cell. Raises DAT020 unless it is a finite float32."""
+        """Return the score, or None for an empty cell. Raises DAT020 unless it is a finite float32."""
         text = _label_text(value, location, self.setting)
         if text is None:
             return None

@@ -32,7 +32,7 @@ class PredictionMetrics:
         self._loss_sum += score.loss_sum
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return loss and metrics over all ranks, of classes or scores; None without labelled texts."""
+        """Return loss and metrics of classes or scores over all ranks; each is None without labels."""
         loss_sum = float(world.all_reduce_sum(self._loss_sum))
         gathered = world.gather(np.concatenate(self._kept).tobytes())
 
@@ -51,7 +51,7 @@ class PredictionMetrics:
 
 
 def classification_metrics(predicted: Floats, labels: Floats, num_classes: int) -> dict[str, float | None]:
-    """Return accuracy, `f1` and `matthews` of predicted classes by metric name; None without labels."""
+    """Return accuracy, F1 and MCC of predicted classes by metric name; each is None without labels."""
     guessed, true = predicted.astype(np.int64), labels.astype(np.int64)
     return {
         "eval/accuracy": float((guessed == true).mean()) if len(true) else None,
@@ -61,7 +61,7 @@ def classification_metrics(predicted: Floats, labels: Floats, num_classes: int) 
 
 
 def f1(guessed: Classes, true: Classes, num_classes: int) -> float | None:
-    """Return F1 of class 1 if there are two classes, else the macro average; None without labels.
+    """Return F1 of class 1 if there are two classes, else the macro average; None if there are no labels.
 
     As in scikit-learn, the average is over the classes that are predicted or present, and F1 of class 1 is 0
     if it is neither.
@@ -81,7 +81,7 @@ def _binary_f1(guessed: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
 def matthews(guessed: Classes, true: Classes) -> float | None:
     """Return the Matthews correlation of any number of classes (Gorodkin, 2004).
 
-    0 if a single class is predicted throughout; None if all labels are the same.
+    The value is 0 if all predictions are the same, and None if all labels are.
     """
     classes = np.union1d(guessed, true)
     counts = np.array([[(guessed == each).sum(), (true == each).sum()] for each in classes], dtype=float)

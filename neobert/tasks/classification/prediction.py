@@ -45,12 +45,12 @@ class TextPredictor(HeadPredictor):
 
         for indices, outputs in self._compute_in_runs(sequences, compute, on_progress):
             logits[indices] = outputs
-        return self._score_predictions(logits) if self.model.is_score else self._classes(logits)
+        return self._score_predictions(logits) if self.model.is_score else self._class_predictions(logits)
 
     def _score_predictions(self, logits: Tensor) -> list[Prediction]:
         return [{PREDICTION: score} for score in logits[:, 0].tolist()]
 
-    def _classes(self, logits: Tensor) -> list[Prediction]:
+    def _class_predictions(self, logits: Tensor) -> list[Prediction]:
         probabilities = logits.double().softmax(-1).numpy()
         labels = self.model.labels
         columns = [f"{PROBABILITY}_{label}" for label in labels] if self.every_class else []
@@ -80,7 +80,7 @@ class ClassifiedTexts:
             self._pairs[self._classes[label], prediction[PREDICTION]] += 1
 
     def report(self) -> dict[str, Any]:
-        """Return accuracy and scores by class; empty without labels."""
+        """Return accuracy and scores by class, or an empty dict if no text has a label."""
         return class_scores(self._pairs.elements(), self._classes) if self._pairs else {}
 
 
@@ -96,7 +96,7 @@ class ScoredTexts:
             self._pairs.append((prediction[PREDICTION], label))
 
     def report(self) -> dict[str, Any]:
-        """Return the number of scores, their root mean squared error and correlations; empty without scores.
+        """Return the number of scores, root mean squared error and correlations; empty without scores.
 
         The error is in the unit of the scores; its square is the loss of an evaluation.
         """

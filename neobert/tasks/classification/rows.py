@@ -18,7 +18,7 @@ def is_regression(config: RunConfig) -> bool:
 
 
 def num_labels(config: RunConfig) -> int:
-    """Return the number of outputs of the classifier: that of the classes, or 1 for scores."""
+    """Return the number of outputs of the classifier: one per class, or one for scores."""
     section = CLASSIFICATION.read_section(config)
     if is_regression(config):
         return 1

@@ -21,7 +21,7 @@ from neobert.tasks.metric import CORRELATIONS, LOSS, Metric
 from neobert.tasks.spec import Contradiction, Head, Labels, TaskSpec, label_settings
 
 
-def classifier(config: RunConfig, shape: ModelShape) -> Head:
+def classifier_head(config: RunConfig, shape: ModelShape) -> Head:
     """Return the size of the head: a dense layer and the classifier, applied once per text."""
     hidden, labels = shape.hidden_size, num_labels(config)
     return Head(
@@ -46,7 +46,7 @@ def describe_labels(config: RunConfig) -> Labels:
 
 
 def model_settings(config: RunConfig) -> dict[str, Any]:
-    """Return dropout, number of labels, problem type, and pooling and class names if set."""
+    """Return dropout, number of labels and problem type; pooling and class names if they are set."""
     section, is_number = CLASSIFICATION.read_section(config), is_regression(config)
     settings: dict[str, Any] = {
         "classifier_dropout": section.dropout,
@@ -61,7 +61,7 @@ def model_settings(config: RunConfig) -> dict[str, Any]:
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
-    """Yield contradictory label_names, num_labels and problem, and a column with two roles."""
+    """Yield contradictions between label_names, num_labels and problem, and columns with two roles."""
     section = CLASSIFICATION.read_section(config)
     names, names_key = section.label_names, "classification.label_names"
     if section.problem == "regression":
@@ -69,7 +69,7 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
             problem = "label_names is set, but problem is regression"
             yield Contradiction(names_key, problem, "set classification.label_names to null")
     elif names is not None and len(set(names)) < max(2, len(names)):
-        problem = f"label_names has {len(set(names))} different names of {len(names)}"
+        problem = f"label_names has {len(names)} names, of which {len(set(names))} are different"
         yield Contradiction(names_key, problem, "list at least two names, each once")
     elif names is None and section.num_labels < 2:
         hint = "set classification.num_labels to 2 or more, or classification.problem to regression"
@@ -106,7 +106,7 @@ SPEC = TaskSpec(
     summary="classification or regression of texts and pairs of texts",
     auto_class="AutoModelForSequenceClassification",
     predicts="labels",
-    head=classifier,
+    head=classifier_head,
     model_settings=model_settings,
     rows=row_format,
     labels=describe_labels,

@@ -28,7 +28,7 @@ def build(run: TaskInputs) -> Task:
         objective=LabelledObjective(run.backbone),
         metrics=partial(PredictionMetrics, run.world.device),
         worst_case=with_every_label,
-        probe=classifier_answers,
+        probe=probe_classifier,
         targets_per_token=1 / run.prepared.train.statistics.mean,
     )
 
@@ -43,7 +43,7 @@ def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # 
     return replace(batch, labels=labels, num_targets=size)
 
 
-def classifier_answers(examiner: TaskProber, batch: Microbatch) -> Iterator[ProbeResult]:
+def probe_classifier(examiner: TaskProber, batch: Microbatch) -> Iterator[ProbeResult]:
     """Yield the result of training on planted classes or scores (see `train_on_planted`)."""
     values = planted_values(examiner.score(batch).logits, batch.labels)
     tokens = batch.input_ids.unique()[-len(values) :]

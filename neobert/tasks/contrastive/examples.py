@@ -29,7 +29,7 @@ from neobert.tasks.contrastive.rows import (
 from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.tasks.pretraining.examples import Documents
 from neobert.tasks.row_encoder import RowEncoder
-from neobert.tasks.stored_labels import PLAIN, labelled_texts, refuse_split
+from neobert.tasks.stored_labels import PLAIN, labelled_text_encoder, refuse_split
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Pairs:
         """Build the encoder, with the run's prompts. Raises DAT020 if long texts would be split."""
         refuse_split(self.config, "each text has one vector")
         section = CONTRASTIVE.read_section(self.config)
-        texts = labelled_texts(self.config, tokenizer, tokenizer.framing)
+        texts = labelled_text_encoder(self.config, tokenizer, tokenizer.framing)
         prompts = section.query_prompt or "", section.document_prompt or ""
         return PairEncoder(texts, *prompts, reads_scores(self.config))
 
@@ -156,7 +156,10 @@ class PairEncoder(RowEncoder):
             yield [self.query_prompt + query, *(self.document_prompt + each for each in documents)]
 
     def _fit_texts(self, texts: Sequence[list[int]], counts: Counts) -> dict[int, list[int]]:
-        """Return the texts of an example by index, truncated to the maximum length; empty if dropped."""
+        """Return the kept texts of an example by index, truncated if `dataset.long_documents` is truncate.
+
+        Else a long negative is left out, and a long query or positive drops the example: empty.
+        """
         room = self.max_length - self.texts.framing.size
         is_long = [len(each) > room for each in texts]
         if texts:

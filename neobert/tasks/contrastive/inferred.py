@@ -39,7 +39,7 @@ from neobert.tasks.labelled_table import (
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the columns of queries, documents, hard negatives and scores.
 
-    Raises `ProjectError` without a column of queries or of documents.
+    Raises `ProjectError` if no column of queries or of documents is found.
     """
     try:
         columns, is_whole, keys = read_columns(text)
@@ -91,7 +91,7 @@ def _negative_columns(columns: Mapping[str, Column]) -> list[Column]:
 
 
 def _score_column(columns: Mapping[str, Column], positive: Column, *, has_negatives: bool) -> Column | None:
-    """Return the column of the scores of pairs, or of the lists of scores of a teacher."""
+    """Return the column of scores, lists of a teacher's scores if there are negatives, or None."""
     found = (each for each in known_columns(columns, SCORES) if each is not positive)
     return next((each for each in found if (each.is_list if has_negatives else _has_pair_scores(each))), None)
 

@@ -82,7 +82,7 @@ def gather_texts(world: World, vectors: Tensor, texts: Texts) -> tuple[Queries, 
 
 
 def similarities(queries: Queries, candidates: Candidates, temperature: float) -> Similarities:
-    """Return the similarities of queries and candidates, without false negatives.
+    """Return the similarities of queries and candidates, with -inf for false negatives.
 
     A false negative is a document with the text of the query or of its answer, or that answers another query
     with the same text.
@@ -120,7 +120,7 @@ class InfoNCELoss:
 
 
 def first_components(vectors: Tensor, width: int) -> Tensor:
-    """Return the first components of vectors [N, D], normalized; whole vectors already are."""
+    """Return the first `width` components of normalized vectors [N, D], normalized again if cut."""
     return vectors if width == vectors.shape[1] else F.normalize(vectors[:, :width], dim=-1)
 
 

@@ -67,7 +67,7 @@ class MaskedTerm:
     """Masked-LM term of a step: weight x mean loss over all ranks' masked tokens in the step.
 
     Attributes:
-        loss_sum: this rank's loss since the last line of metrics, on the device; None: no step.
+        loss_sum: this rank's loss since the last line of metrics, on the device; None before the first step.
         num_masked: number of tokens in `loss_sum`.
     """
 
@@ -92,7 +92,7 @@ class MaskedTerm:
         self.loss_sum = found if self.loss_sum is None else self.loss_sum + found
 
     def take(self, world: World) -> dict[str, float]:
-        """Return the mean masked-LM loss over all ranks, 0 without masked tokens, and reset the sums."""
+        """Return the mean masked-LM loss over all ranks (0 if no token was masked), and reset the sums."""
         loss_sum = torch.zeros(1) if self.loss_sum is None else self.loss_sum
         total = float(world.all_reduce_sum(loss_sum.to(world.device, torch.float64).clone()))
         (num_masked,) = world.sum_over_ranks([self.num_masked])
@@ -115,7 +115,7 @@ class MixedMetrics(PairMetrics):
         self._num_masked += batch.num_masked
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the metrics of `PairMetrics`, and the masked-LM loss, None without masked tokens."""
+        """Return the metrics of `PairMetrics`, and the masked-LM loss, or None if no token is masked."""
         total = float(world.all_reduce_sum(torch.stack(self._losses).sum()))
         (num_masked,) = world.sum_over_ranks([self._num_masked])
         return super().values(world) | {MASKED_LM_LOSS.name: total / num_masked if num_masked else None}

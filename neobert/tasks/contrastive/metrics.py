@@ -55,7 +55,7 @@ class PairMetrics:
         return {name: value for name, value in merged.items() if value is not None or name == EVAL_LOSS}
 
     def _ranking_metrics(self, world: World, vectors: Tensor, texts: Texts) -> dict[str, float | None]:
-        """Return the means over the queries of all ranks; all are None without queries.
+        """Return loss, accuracy and mean reciprocal rank over all ranks; each is None without queries.
 
         A document as similar as the answer is ranked above it, so identical vectors have accuracy 0.
         """
@@ -78,7 +78,7 @@ class PairMetrics:
     def _score_metrics(
         self, world: World, loss: ScoreLoss, vectors: Tensor, scored: ScoredDocuments
     ) -> dict[str, float | None]:
-        pairs, _ = scored.parts()
+        pairs, _ = scored.split_pairs_and_taught()
         own, _ = loss.compute(world, vectors, scored)
         (num_queries,) = world.sum_over_ranks([len(scored.queries.unique())])
         total = float(world.all_reduce_sum(own.double()))

@@ -40,7 +40,7 @@ class Embedder(Objective):
         return self.vectors(inputs)
 
     def vectors(self, inputs: dict[str, Any]) -> Tensor:
-        """Pool and normalize in fp32: the temperature magnifies the rounding of bf16 twenty times."""
+        """Return pooled, normalized vectors in fp32: a temperature of 0.05 magnifies rounding 20 times."""
         hidden = self.backbone.hidden(inputs).unflatten(0, inputs["input_ids"].shape).float()
         pooled = pool(hidden, inputs["attention_mask"], self.pooling, inputs["cu_seqlens"])
         return F.normalize(pooled, dim=-1)

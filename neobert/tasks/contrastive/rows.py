@@ -43,7 +43,7 @@ class PairRows(RowFormat):
     Attributes:
         negatives: fields of hard negatives, each a text or a list of texts.
         most: maximum number of hard negatives per row.
-        score: field of the score of the positive, or of a list with that of each document; None: not read.
+        score: field of the positive's score, or of a list with one per document; None: none are read.
         may_lack_scores: whether a table may lack the column of scores.
     """
 
@@ -53,7 +53,7 @@ class PairRows(RowFormat):
     may_lack_scores: bool = False
 
     def columns(self, available: Mapping[str, object], location: str) -> dict[str, str]:
-        """Return the column of each field that the table has. Raises DAT011 without query or positive."""
+        """Return the column of each field that the table has. Raises DAT011 if a needed one is missing."""
         chosen = RowFormat.columns(self, available, location)
         for field in self.negatives:
             if field.column is not None:
@@ -68,7 +68,7 @@ class PairRows(RowFormat):
         return chosen
 
     def chosen(self, columns: Mapping[str, str]) -> RowFormat:
-        """Return a copy that requires only query and positive: a row may lack negatives."""
+        """Return a copy that requires the columns of query and positive only: rows may lack negatives."""
         needed = tuple(replace(field, column=columns[field.name]) for field in self.fields)
         return replace(self, fields=needed, negatives=())
 
@@ -123,7 +123,7 @@ def _join_positives(cell: object, column: str, location: str) -> str:
 
 
 def row_negatives(row: Row) -> list[str]:
-    """Return the hard negatives of a row; empty without the field."""
+    """Return the hard negatives of a row, or an empty list if it has no such field."""
     joined: str = row.get(NEGATIVES, "")
     return joined.split(SEPARATOR) if joined else []
 

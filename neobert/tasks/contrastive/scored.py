@@ -68,8 +68,8 @@ class ScoredDocuments:
         """Return the documents that a mask [N] selects."""
         return ScoredDocuments(*(getattr(self, field.name)[is_chosen] for field in fields(self)))
 
-    def parts(self) -> tuple[ScoredDocuments, ScoredDocuments]:
-        """Return the documents of scored pairs, and those of examples with several scores (a teacher's)."""
+    def split_pairs_and_taught(self) -> tuple[ScoredDocuments, ScoredDocuments]:
+        """Return the documents of scored pairs, and the documents of examples with a teacher's scores."""
         return self.where(self.sizes == 1), self.where(self.sizes > 1)
 
     def similarities(self, vectors: Tensor, width: int) -> Tensor:
@@ -95,9 +95,9 @@ class ScoreLoss:
     def compute(self, world: World, vectors: Tensor, scored: ScoredDocuments) -> tuple[Tensor, Tensor]:
         """Return this rank's loss for reports, summed over its queries, and a loss to differentiate.
 
-        The pair loss compares the pairs of all ranks: the second loss counts it once per pair of any rank.
+        The pair loss compares the pairs of all ranks; the second loss weights it by their number.
         """
-        pairs, taught = scored.parts()
+        pairs, taught = scored.split_pairs_and_taught()
         scores = torch.cat(world.gather_rows(pairs.scores))
         own, all_ranks = [], []
         for width in (*self.widths, vectors.shape[1]):

@@ -32,7 +32,7 @@ def max_texts_per_example(config: RunConfig) -> int:
 
 
 def evaluation_table(config: RunConfig) -> tuple[str, RowFormat] | None:
-    """Return path and row format of the table of scored pairs; None without scored_eval_path."""
+    """Return path and row format of the table of scored pairs, or None if scored_eval_path is not set."""
     path = CONTRASTIVE.read_section(config).scored_eval_path
     return None if path is None else (path, scored_row_format(config))
 
@@ -49,7 +49,7 @@ def masked_lm_head(config: RunConfig, shape: ModelShape) -> Head:
 
 
 def by_config(config: RunConfig) -> Mapping[str, Any]:
-    """Return the fields of `TaskSpec` that a masked-LM loss changes; empty without one."""
+    """Return the fields of `TaskSpec` that a masked-LM loss changes, or an empty mapping if none is added."""
     if not CONTRASTIVE.read_section(config).masked_lm_weight:
         return {}
     return {
@@ -62,7 +62,7 @@ def by_config(config: RunConfig) -> Mapping[str, Any]:
 
 
 def passes(config: RunConfig) -> Passes:
-    """Return the passes of a step: a masked-LM loss adds one; GradCache repeats one over microbatches."""
+    """Return the passes of a step: a masked-LM loss adds one, several microbatches repeat one (GradCache)."""
     is_cached = config.trainer.gradient_accumulation_steps > 1
     return Passes(2 if CONTRASTIVE.read_section(config).masked_lm_weight else 1, int(is_cached))
 
@@ -96,7 +96,7 @@ def has_one_loss(config: RunConfig) -> bool:
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
-    """Yield unread columns, too wide matryoshka_dims, dropout without effect, and warm-up with a mixture."""
+    """Yield contradictions: unread columns, too wide matryoshka_dims, no dropout, warm-up with a mixture."""
     section, trainer = CONTRASTIVE.read_section(config), config.trainer
     columns = section.negative_columns or ()
     if len(columns) > section.max_negatives:
@@ -147,7 +147,7 @@ def plan_rows(config: RunConfig) -> Iterator[PlanRow]:
 
 
 def _other_pooling(config: RunConfig) -> str:
-    """Return a note on another pooling that the weights declare, or ''; also '' for an unreadable folder."""
+    """Return a note on another pooling in the weights; '' if there is none or the folder is unreadable."""
     from neobert.runfiles.model_folder import folder_of_weights  # `lint` reads no checkpoint
 
     if (weights := local_weights_path(config.model)) is not None:
@@ -175,7 +175,7 @@ def declared(folder: Path) -> Mapping[str, Any]:
 
 
 def undeclared(config: RunConfig, folder: Path) -> Mapping[str, str]:
-    """Return the pooling that the weights declare ("none" without one), by key; empty if it is the run's."""
+    """Return the declared pooling ("none" if none is) by config key; empty if it is the run's."""
     from neobert.encoding.declared import read_declared_settings  # `lint` reads no checkpoint
 
     found = read_declared_settings(folder).pooling

@@ -79,7 +79,7 @@ class RepeatedForward:
         return self.forward()
 
     def run_with_graph(self) -> Tensor:
-        """Return the vectors of the first pass again, with a graph of their gradients."""
+        """Recompute the vectors of the first pass, with an autograd graph."""
         with restore_generators(self.generators, self.trainer.world.device):
             return self.forward()
 
@@ -95,8 +95,8 @@ class ContrastiveStep:
     """Forward and backward of a step; returns the loss of all ranks, summed over the queries.
 
     Attributes:
-        of_scores: loss of scored documents; None: no scores are read.
-        masked: term of the masked tokens; None: none is added.
+        score_loss: loss of scored documents; None: no scores are read.
+        masked: masked-LM term; None: none is added.
     """
 
     loss: InfoNCELoss
@@ -117,7 +117,7 @@ class ContrastiveStep:
             vectors = [each.run_without_graph() for each in passes]
         found = [each.detach() for each in vectors]
         self.counts.add_step(sum(batch.num_targets for batch in batches))
-        total, gradient = self.contrast(world, torch.cat(found), join_texts(batches, found))
+        total, gradient = self.pair_gradient(world, torch.cat(found), join_texts(batches, found))
         if self.score_loss is not None:
             score_loss, more = score_gradient(
                 self.score_loss, world, torch.cat(found), join_scored_documents(batches, found)
@@ -141,8 +141,8 @@ class ContrastiveStep:
         """Return the metrics of training since the last call, over all ranks."""
         return self.counts.take(world) | ({} if self.masked is None else self.masked.take(world))
 
-    def contrast(self, world: World, vectors: Tensor, texts: Texts) -> tuple[Tensor, Tensor]:
-        """Return the loss of this rank's queries, and the gradient of the global loss at its vectors."""
+    def pair_gradient(self, world: World, vectors: Tensor, texts: Texts) -> tuple[Tensor, Tensor]:
+        """Return the loss of this rank's queries, and the gradient of all ranks' loss at its vectors."""
         queries, candidates, own = gather_texts(world, vectors, texts)
         anchors, documents = queries.vectors.requires_grad_(), candidates.vectors.requires_grad_()
         anchors.grad, documents.grad = torch.zeros_like(anchors), torch.zeros_like(documents)
@@ -163,7 +163,7 @@ class ContrastiveStep:
 def score_gradient(
     loss: ScoreLoss, world: World, vectors: Tensor, scored: ScoredDocuments
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss of this rank's scored documents, and the gradient of the global loss at its vectors."""
+    """Return the loss of this rank's scored documents, and the gradient of all ranks' loss at its vectors."""
     vectors = vectors.clone().requires_grad_()
     own, of_all_ranks = loss.compute(world, vectors, scored)
     (gradient,) = torch.autograd.grad(of_all_ranks, vectors)
@@ -183,7 +183,7 @@ def join_scored_documents(batches: Sequence[Microbatch], vectors: Sequence[Tenso
 
 
 def generator_states(device: torch.device) -> list[Tensor]:
-    """Return the states of torch's generators, from which dropout is drawn: CPU, and GPU if it is one."""
+    """Return the states of torch's random generators: the CPU's, and the device's if it is a GPU."""
     on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *on_gpu]
 

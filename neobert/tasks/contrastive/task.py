@@ -61,12 +61,12 @@ def build(run: TaskInputs) -> EmbeddingTask:
     # Other programs read a text as it was trained on.
     own["tokenizer_files"] = with_plain_special_tokens(task.tokenizer_files)
     prompts = {"query": section.query_prompt or "", "document": section.document_prompt or ""}
-    width, longest = task.model.config.hidden_size, _longest_text(config, run.backbone.max_length)
+    width, longest = task.model.config.hidden_size, _max_text_length(config, run.backbone.max_length)
     files = EmbeddingFiles(section.pooling, width, longest, prompts, normalizes=True)
     return EmbeddingTask(**own, files=files)
 
 
-def _longest_text(config: RunConfig, positions: int) -> int:
+def _max_text_length(config: RunConfig, positions: int) -> int:
     """Return the length in tokens at which the checkpoint truncates texts.
 
     A model fine-tuned on short pairs keeps the length that its weights declare, else all of its `positions`;

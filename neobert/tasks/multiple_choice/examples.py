@@ -23,7 +23,7 @@ from neobert.tasks.stored_labels import (
     OF_PAIRS,
     LabelEncoder,
     LabelledRows,
-    labelled_texts,
+    labelled_text_encoder,
     refuse_split,
 )
 
@@ -40,7 +40,7 @@ class ChoiceRows(LabelledRows):
     def encoder(self, tokenizer: TokenizerBundle) -> ChoiceEncoder:
         """Build the encoder. Raises DAT020 if long texts would be split."""
         refuse_split(self.config, "a choice is scored as a whole")
-        texts = labelled_texts(self.config, tokenizer, tokenizer.pair_framing)
+        texts = labelled_text_encoder(self.config, tokenizer, tokenizer.pair_framing)
         return ChoiceEncoder(texts, RIGHT, choice_fields(self.config))
 
     def synthetic_columns(
@@ -74,7 +74,7 @@ class ChoiceEncoder(LabelEncoder):
         return (self.label, SECOND, PLACE)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
-        """Encode one batch of rows. A row is dropped if one of its choices is."""
+        """Encode one batch of rows. With `dataset.long_documents: drop`, a long choice drops its row."""
         rows, counts, too_long = list(rows), Counts(), None
         # A row without text has no label.
         texts = [[] if row[LABEL] is None else row_choices(row, self.fields) for row in rows]

@@ -72,7 +72,7 @@ def _choice_columns(columns: Mapping[str, Column], text: Path) -> tuple[list[Col
         return named[:1], keys | column_keys(columns, LISTS, named[0], "multiple_choice.choices_column")
     numbered = [each for name, each in columns.items() if NUMBERED.fullmatch(name)]
     if len(numbered) < 2:
-        message = f"no column of choices found: {listed([*map(quoted, columns)], 8)}"
+        message = f"no column of choices found (columns: {listed([*map(quoted, columns)], 8)})"
         hint = f"rename a column of lists to {LISTS[0]}, or columns of one choice to choice_0, choice_1"
         raise unclear_table_error(text, message, hint)
     names = [each.name for each in numbered]

@@ -56,11 +56,13 @@ def join_choices(texts: Sequence[str]) -> str:
     return SEPARATOR.join(text.replace(SEPARATOR, " ") for text in texts).rstrip(SEPARATOR)
 
 
-def label_cell(value: object, location: str) -> str:
+def parse_label(value: object, location: str) -> str:
     """Return a label, a string or a whole number, as text. Raises DAT020 for any other cell."""
     if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
         return str(value).strip()
-    message = f"the label is {describe_kind(value)}" if value not in (None, "") else "the row has no label"
+    message = f"the label is {describe_kind(value)}, expected a name or a number"
+    if value in (None, ""):
+        message = "the row has no label"
     hint = "set multiple_choice.label_column to the index of the right choice, or remove the row"
     raise ProjectError(CODE, message, hint, location)
 

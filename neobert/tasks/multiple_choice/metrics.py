@@ -24,7 +24,7 @@ class ChoiceMetrics:
         self._num_rows += batch.num_targets
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the means over all ranks; all are None without rows."""
+        """Return mean loss and accuracy over all ranks; both are None if there are no rows."""
         loss_sum, num_right = world.all_reduce_sum(self._sums).tolist()
         (num_rows,) = world.sum_over_ranks([self._num_rows])
         values = {"eval/loss": loss_sum, "eval/accuracy": num_right}

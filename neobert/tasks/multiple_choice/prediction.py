@@ -67,7 +67,7 @@ class ChosenRows:
         self._right += prediction[SPEC.predicted[0]] == right
 
     def report(self) -> dict[str, Any]:
-        """Return number of labelled rows and accuracy; empty without labels."""
+        """Return number of labelled rows and accuracy, or an empty dict if no row has a label."""
         return {"labelled": self._rows, "accuracy": share(self._right, self._rows)} if self._rows else {}
 
 
@@ -77,7 +77,7 @@ def _parse_item(item: Item, names: Sequence[str]) -> tuple[Mapping[str, str], li
 
 
 def _best_choice(scores: Tensor) -> Prediction:
-    """Return index, probability and probabilities of a row's choices; None for a row without choices."""
+    """Return best choice, its probability, and all probabilities; the first two are None without choices."""
     shares = scores.softmax(0)
     best = int(shares.argmax()) if len(shares) else None
     share = None if best is None else float(shares[best])

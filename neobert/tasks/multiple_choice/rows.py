@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, RowFormat
-from neobert.tasks.multiple_choice.labels import CHOICES, LABEL, ChoiceList, RowCheck, label_cell
+from neobert.tasks.multiple_choice.labels import CHOICES, LABEL, ChoiceList, RowCheck, parse_label
 from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
 
 START, CHOICE = "start", "choice_"
@@ -41,6 +41,6 @@ def row_format(config: RunConfig) -> RowFormat:
     else:
         columns = zip(names, section.choice_columns, strict=True)
         fields += [Field(name, COLUMNS_SETTING, column) for name, column in columns]
-    fields.append(Field(LABEL, LABEL_SETTING, section.label_column, read=label_cell, is_text=False))
+    fields.append(Field(LABEL, LABEL_SETTING, section.label_column, read=parse_label, is_text=False))
     check = RowCheck(names, section.max_choices)
     return RowFormat(tuple(fields), dataset.column_names, dataset.tsv_quotes, check)

@@ -74,7 +74,7 @@ def model_settings(config: RunConfig) -> dict[str, Any]:
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
-    """Yield choice_columns next to choices_column, or of another number than max_choices."""
+    """Yield contradictions of choice_columns: with choices_column, or with max_choices by their number."""
     section = MULTIPLE_CHOICE.read_section(config)
     columns, most = section.choice_columns, section.max_choices
     if columns is None:

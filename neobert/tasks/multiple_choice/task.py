@@ -31,7 +31,7 @@ def build(run: TaskInputs) -> Task:
         objective=ChoiceObjective(run.backbone, MULTIPLE_CHOICE.read_section(run.config).max_choices),
         metrics=partial(ChoiceMetrics, run.world.device),
         worst_case=with_every_label,
-        probe=choice_answers,
+        probe=probe_choices,
         num_classes=round(train.num_segments / len(train)),  # the choices of a row
         targets_per_token=1 / train.statistics.mean,
     )
@@ -50,7 +50,7 @@ def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # 
     return batch.label_all_examples()
 
 
-def choice_answers(examiner: TaskProber, batch: Microbatch) -> Iterator[ProbeResult]:
+def probe_choices(examiner: TaskProber, batch: Microbatch) -> Iterator[ProbeResult]:
     """Yield the result of training on planted choices (see `train_on_planted`)."""
     yield train_on_planted("planted choices", examiner, batch, plant_labels)
 

@@ -31,7 +31,7 @@ NUM_TOKENS = 24
 """Tokens of a text: four such rows take less than a hundredth of the time of a small evaluation."""
 CANDIDATES_PER_TEXT = 4
 SHORTEST_WORD = 4
-"""Letters of a word: shorter ones, such as "of", can be guessed without the text."""
+"""Minimum letters of a word: shorter ones, such as "of", can be guessed without the text."""
 FEWEST_WORDS = 4
 """Minimum maskable words in a text, if any has that many: others are mostly numbers and signs."""
 _WORD_STREAM = 0x776F7264
@@ -55,7 +55,7 @@ class MaskedWords:
 
     @torch.no_grad()
     def guesses(self, backbone: Backbone, device: torch.device) -> list[list[Guess]]:
-        """Return the `NUM_GUESSES` most probable tokens at each masked word; none with NaN logits."""
+        """Return the `NUM_GUESSES` most probable tokens at each masked word; none if logits are NaN."""
         # A compiled block would be compiled again for this shape.
         with torch.compiler.set_stance("force_eager"):
             hidden = backbone.hidden({"input_ids": self.ids.to(device), "attention_mask": None})
@@ -77,7 +77,7 @@ class MaskedWords:
 
 
 def mask_words(store: SegmentStore, tokenizer: TokenizerBundle) -> MaskedWords | None:
-    """Mask a word in each of a few texts; None if the texts have no word that is a single token."""
+    """Mask a word in each of a few texts; return None if no word of the texts is a single token."""
     last = store.num_segments - 1
     segments = np.unique(np.linspace(0, last, NUM_TEXTS * CANDIDATES_PER_TEXT).astype(np.int64)).tolist()
     texts_of = {segment: store.segment(segment) for segment in segments}

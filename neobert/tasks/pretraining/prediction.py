@@ -30,7 +30,10 @@ class MaskPredictor(Predictor[InferenceModel]):
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> Self:
-        """Load model and tokenizer from a folder. Raises `ProjectError` without a vocabulary head or mask."""
+        """Load model and tokenizer from a folder.
+
+        Raises `ProjectError` if the model has no vocabulary head, or the tokenizer no mask token.
+        """
         model = load_model(folder, device, dtype, needs_decoder=True)
         length = length_limit(max_length, model.max_length, folder)
         tokenizer = TextTokenizer.load(folder, length, model.num_rows, roles=("mask_token",))

@@ -6,7 +6,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import text_rows
 from neobert.families.shape import ModelShape
 from neobert.tasks.pretraining.section import PRETRAINING
-from neobert.tasks.spec import Head, TaskSpec, reports_loss
+from neobert.tasks.spec import Head, TaskSpec, reports_token_metric
 
 
 def masked_lm_head(config: RunConfig, shape: ModelShape) -> Head:
@@ -28,5 +28,5 @@ SPEC = TaskSpec(
     roles=("mask_token",),
     head=masked_lm_head,
     rows=lambda config: text_rows(config.dataset),
-    reports=reports_loss,
+    reports=reports_token_metric,
 )

@@ -17,7 +17,7 @@ PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
 
 
 def best_window(spans: NDArray[np.float64], threshold: float | None) -> int | None:
-    """Return the row of `best_spans` [windows, 4] with the best span of a question; None: no answer.
+    """Return the row of `best_spans` [windows, 4] with the best span of a question, or None (no answer).
 
     The score of no answer is the lowest of all windows, since a window may simply lack the answer.
     """

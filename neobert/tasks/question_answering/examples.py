@@ -19,7 +19,7 @@ from neobert.tasks.question_answering.labels import located_answers
 from neobert.tasks.question_answering.rows import QUESTION, row_format
 from neobert.tasks.question_answering.section import QUESTION_ANSWERING
 from neobert.tasks.question_answering.windows import ContextWindows, Span, Window, WindowEncoder
-from neobert.tasks.stored_labels import OF_PAIRS, LabelEncoder, LabelledRows, labelled_texts
+from neobert.tasks.stored_labels import OF_PAIRS, LabelEncoder, LabelledRows, labelled_text_encoder
 
 SPAN = Column("span", "int64", is_per_token=False)
 BITS = 24
@@ -35,7 +35,7 @@ class Questions(LabelledRows):
     def encoder(self, tokenizer: TokenizerBundle) -> QuestionEncoder:
         """Build the encoder of windows that share question_answering.doc_stride tokens."""
         section = QUESTION_ANSWERING.read_section(self.config)
-        texts = labelled_texts(self.config, tokenizer, tokenizer.pair_framing)
+        texts = labelled_text_encoder(self.config, tokenizer, tokenizer.pair_framing)
         windows = WindowEncoder(texts, section.doc_stride)
         return QuestionEncoder(texts, SPAN, windows, section.windows_without_answer == "ignored")
 

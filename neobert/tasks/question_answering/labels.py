@@ -55,7 +55,7 @@ class AnswerCell:
 
 
 def parse_start(value: object, location: str) -> int | None:
-    """Return a character index; None for an empty cell. Raises DAT020 unless it is a whole number from 0."""
+    """Return a character index, or None for an empty cell. Raises DAT020 unless a whole number from 0."""
     if value is None or value == "" or value == []:
         return None
     if isinstance(value, list | tuple) and len(value) == 1:
@@ -109,12 +109,14 @@ def _missing_answer_error(text: str, row: Row, location: str) -> ProjectError:
     given = next((each.start for each in row[ANSWERS] if each.text == text), None)
     given = row.get(START) if given is None else given
     times, shown = row[TEXT].count(text), printable(text[:SHOWN_CHARACTERS])
-    if given is not None:
+    message, hint = f"answer {shown!r} is not in the context", "correct the answer, or remove the row"
+    if times and given is not None:
         message = f"answer {shown!r} occurs {times} times in the context, but not at character {given}"
-        return ProjectError(CODE, message, "correct answer_start, or remove the row", location)
-    message = f"answer {shown!r} occurs {times} times in the context"
-    hint = "give the character offset in answer_start (question_answering.start_column)"
-    return ProjectError(CODE, message, hint if times else "correct the answer, or remove the row", location)
+        hint = "correct answer_start, or remove the row"
+    elif times:
+        message = f"answer {shown!r} occurs {times} times in the context, and the row has no answer_start"
+        hint = "give the character offset in answer_start (question_answering.start_column)"
+    return ProjectError(CODE, message, hint, location)
 
 
 def _as_list(value: Any) -> list[Any]:

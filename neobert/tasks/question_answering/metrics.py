@@ -39,7 +39,7 @@ class AnswerMetrics:
         self._kept.append(np.column_stack([segments, found.double().cpu().numpy()]))
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return loss, exact match and F1 over all ranks; None without questions.
+        """Return loss, exact match and F1 over all ranks; each is None if there are no questions.
 
         With a null_threshold, also F1 of questions with and without an answer.
         """

@@ -110,7 +110,7 @@ class AnsweredQuestions:
         self._scores.append(answer_scores(prediction[SPEC.predicted[0]], [answer.text for answer in label]))
 
     def report(self) -> dict[str, Any]:
-        """Return number of questions, mean exact match and mean F1; empty without questions."""
+        """Return number of questions, mean exact match and mean F1, or an empty dict without questions."""
         if not self._scores:
             return {}
         exact, f1 = np.mean(self._scores, axis=0).round(DECIMALS).tolist()

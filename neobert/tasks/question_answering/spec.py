@@ -66,7 +66,7 @@ def model_settings(config: RunConfig) -> dict[str, Any]:
 
 
 def reports(config: RunConfig, metric: Metric) -> bool:
-    """Return whether a run reports a metric; metrics per kind of question need unanswerable ones."""
+    """Return whether a run reports a metric; metrics by kind of question need a null_threshold."""
     return metric not in OF_BOTH_KINDS or QUESTION_ANSWERING.read_section(config).null_threshold is not None
 
 

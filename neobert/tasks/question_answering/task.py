@@ -29,7 +29,7 @@ def build(run: TaskInputs) -> Task:
         objective=SpanObjective(run.backbone),
         metrics=partial(AnswerMetrics, run.world.device, text, QUESTION_ANSWERING.read_section(run.config)),
         worst_case=with_every_answer,
-        probe=span_answers,
+        probe=probe_answers,
         num_classes=round(mean),  # the tokens of a window
         targets_per_token=1 / mean,
     )
@@ -43,7 +43,7 @@ def with_every_answer(batch: Microbatch, *, is_training: bool) -> Microbatch:  #
     return replace(batch, labels=labels, num_targets=len(middle))
 
 
-def span_answers(examiner: TaskProber, batch: Microbatch) -> Iterator[ProbeResult]:
+def probe_answers(examiner: TaskProber, batch: Microbatch) -> Iterator[ProbeResult]:
     """Yield the result of training on planted answers (see `train_on_planted`)."""
     yield train_on_planted("planted answers", examiner, batch, plant_answers)
 

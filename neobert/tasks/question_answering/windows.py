@@ -37,7 +37,7 @@ class Window(NamedTuple):
         return self.first + self.stop - self.start
 
     def span_in_window(self, tokens: Span) -> Span | None:
-        """Return the positions in the window of a span of context tokens; None unless both ends are in it."""
+        """Return a span of context tokens as positions in the window, or None unless both ends are in it."""
         first, last = tokens
         if first < self.start or last >= self.stop:
             return None
@@ -59,7 +59,7 @@ class ContextWindows(NamedTuple):
     is_one_sided: bool
 
     def token_span(self, start: int, stop: int) -> Span | None:
-        """Return the first and last token with a character of [start, stop); None without one."""
+        """Return the first and last token with a character of [start, stop), or None if no token has one."""
         covering = np.flatnonzero((self.offsets[:, 0] < stop) & (self.offsets[:, 1] > start))
         return (int(covering[0]), int(covering[-1])) if len(covering) else None
 

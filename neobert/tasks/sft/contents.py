@@ -12,7 +12,7 @@ PYTHON_FORMS = ("{'type':", "{'role':", '[{"type": "text"')
 
 
 def content_text(content: object) -> str:
-    """Return the text of a message's content: a string or a list of one text part; '' without content."""
+    """Return the text of a message's content: a string or a list of one text part; '' if it has none."""
     if isinstance(content, list):
         return str(content[0]["text"])
     return str(content or "")
@@ -69,7 +69,7 @@ def missing_contents(
 
 
 def missing_thoughts(conversation: SupervisedText, last: Message) -> Iterator[tuple[Fault, str]]:
-    """Yield a fault for each key with thoughts of the last answer that the text lacks."""
+    """Yield a fault for each reasoning key (`THOUGHTS`) of the last answer whose value the text lacks."""
     written = _without_whitespace(conversation.text)
     for key in THOUGHTS:
         thoughts = str(last.get(key) or "")

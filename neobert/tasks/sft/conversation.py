@@ -86,7 +86,7 @@ class ConversationForm:
 
 
 def parse_messages(value: object, location: str) -> list[Message]:
-    """Return the messages of a list in OpenAI's or ShareGPT's form, or of its JSON text. Raises DAT020."""
+    """Return the messages of a list in OpenAI's or ShareGPT's form, or its JSON text. Raises DAT020."""
     if isinstance(value, str):  # tables without nested values hold JSON
         value = _parse_json(value, "messages", location)
     if not isinstance(value, list | tuple) or not value:
@@ -96,7 +96,7 @@ def parse_messages(value: object, location: str) -> list[Message]:
 
 
 def parse_tools(value: object, location: str) -> list[dict[str, Any]]:
-    """Return tools from a list of objects or its JSON text; none from null or blank text. Raises DAT020."""
+    """Return tools from a list of objects, its JSON text, or null or blank text (no tools). Raises DAT020."""
     tools = _parse_json(value, "tools", location) if isinstance(value, str) and value.strip() else value or []
     if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
         raise _unreadable_error(
@@ -106,7 +106,7 @@ def parse_tools(value: object, location: str) -> list[dict[str, Any]]:
 
 
 def with_system(messages: list[Message], prompt: str | None) -> list[Message]:
-    """Return the messages, after a system message with `prompt` if they begin with none; None adds none."""
+    """Return the messages after a system message `prompt`, unless it is None or they begin with one."""
     if prompt is None or messages[0]["role"] in SYSTEM_ROLES:
         return messages
     return [{"role": "system", "content": prompt}, *messages]
@@ -183,7 +183,7 @@ def _check_weight(message: Message, number: int, location: str) -> None:
 
 
 def _content_text(content: object, number: int, location: str) -> str:
-    """Return content as one string: of text parts, many templates would render Python's form of the list."""
+    """Return content as one string: many templates would render a list of text parts as Python's repr."""
     if isinstance(content, str):
         return content
     if isinstance(content, list | tuple) and all(isinstance(part, Mapping) for part in content):
@@ -198,7 +198,7 @@ def _content_text(content: object, number: int, location: str) -> str:
 
 
 def _parse_call_arguments(calls: object, number: int, location: str) -> list[dict[str, Any]]:
-    """Return tool calls with arguments as objects: templates would quote OpenAI's argument strings again."""
+    """Return tool calls with parsed arguments: templates would quote OpenAI's JSON strings again."""
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise _unreadable_error(
             f"tool_calls of message {number} is {describe_kind(calls)}", "a list of objects", location
@@ -275,7 +275,7 @@ def _read_instruction(values: Mapping[str, Any], location: str) -> list[Message]
 
 
 def _parse_history(history: object, location: str) -> Sequence[Sequence[str]]:
-    """Return the earlier turns of a row as pairs of a prompt and its answer; null and '' are none."""
+    """Return the earlier turns of a row as pairs of a prompt and its answer; none for null and ''."""
     pairs = (
         _parse_json(history, "history", location) if isinstance(history, str) and history else history or ()
     )
@@ -305,5 +305,5 @@ FORMS = (
 
 
 def detect_form(columns: Sequence[str] | Mapping[str, object]) -> ConversationForm | None:
-    """Return the first of `FORMS` whose columns are all there; None if there is none."""
+    """Return the first of `FORMS` whose columns are all there, or None if no form fits."""
     return next((form for form in FORMS if all(name in columns for name in form.columns)), None)

@@ -81,7 +81,7 @@ class ConversationEncoder(RowEncoder):
         return batch.encoded(self.dtype)
 
     def _prepare(self, row: Row, batch: _Batch) -> Conversation | None:
-        """Return the conversation to render; None if it is refused because it spells control tokens."""
+        """Return the conversation to render, or None if it is refused because it spells control tokens."""
         batch.rows += 1
         messages, tools = Conversation.from_json(row[TEXT])
         conversation = Conversation(with_system(messages, self.system_prompt), tools)
@@ -90,10 +90,10 @@ class ConversationEncoder(RowEncoder):
             return conversation
         if self.neutral is None:
             reason = f"a message spells the control token {found[0]!r}"
-            batch.fault(Fault.CONTROL, batch.rows, conversation, reason)
-            batch.add("without_target", 1)
+            batch.count_fault(Fault.CONTROL, batch.rows, conversation, reason)
+            batch.count("without_target", 1)
             return None
-        batch.add("neutralized", 1)
+        batch.count("neutralized", 1)
         return Conversation(*_mark_strings(conversation, self.control))
 
     def _add_conversation(
@@ -102,13 +102,13 @@ class ConversationEncoder(RowEncoder):
         counts, number = batch.counts, index + 1
         found, plain = remove_marks(rendered)
         for kind, reason in dict(reversed(found.faults)).items():  # the first reason of each kind
-            batch.fault(kind, number, conversation, reason)
+            batch.count_fault(kind, number, conversation, reason)
         tokens = tokenize(partial(self._tokenize_plain, plain), found)
         supervised, length = int(tokens.marks.sum()), len(tokens.ids)
-        batch.add("turns", found.num_turns)
+        batch.count("turns", found.num_turns)
         for name, number_of_turns in found.left_out.items():
-            batch.add(name, number_of_turns)
-        batch.add("crossing", tokens.num_crossing)
+            batch.count(name, number_of_turns)
+        batch.count("crossing", tokens.num_crossing)
         self._check_ends(batch, number, conversation, tokens)
         if length > self.max_length and self.texts.long_documents == "error":
             batch.too_long = batch.too_long or (index, length)
@@ -124,14 +124,14 @@ class ConversationEncoder(RowEncoder):
                 batch.marks.append(marks)
                 kept += int(marks.sum())
             else:
-                batch.add("pieces_without_target", 1)
-        batch.add("supervised", kept)
-        batch.add("lost", supervised - kept)
+                batch.count("pieces_without_target", 1)
+        batch.count("supervised", kept)
+        batch.count("lost", supervised - kept)
         if not supervised:
-            batch.add("without_target", 1)
+            batch.count("without_target", 1)
         elif not kept:
-            reason = f"no supervised token of {length:,} tokens is left"
-            batch.fault(Fault.CUT, number, conversation, reason)
+            reason = f"no supervised token is left of a conversation of {length:,} tokens"
+            batch.count_fault(Fault.CUT, number, conversation, reason)
 
     def _tokenize_plain(self, plain: Sequence[Span], text: str) -> tuple[Ids, Ids]:
         """Return the ids and the offsets of the tokens; control tokens in `plain` are text."""
@@ -149,7 +149,7 @@ class ConversationEncoder(RowEncoder):
             if self.texts.is_maskable[token]:
                 shown = self.backend.decode([token], skip_special_tokens=False)[:SHOWN]
                 reason = f"a turn ends with {shown!r}, not with a special token that stops the model"
-                batch.fault(Fault.NO_STOP, number, conversation, reason)
+                batch.count_fault(Fault.NO_STOP, number, conversation, reason)
                 return
             stops = batch.counts.stops
             stops[str(token)] = stops.get(str(token), 0) + 1
@@ -185,11 +185,11 @@ class _Batch:
     marks: list[NDArray[np.uint8]] = field(default_factory=list)
     too_long: tuple[int, int] | None = None
 
-    def add(self, name: str, number: int) -> None:
+    def count(self, name: str, number: int) -> None:
         conversations = self.counts.conversations
         conversations[name] = conversations.get(name, 0) + number
 
-    def fault(self, kind: Fault, number: int, conversation: Conversation, reason: str) -> None:
+    def count_fault(self, kind: Fault, number: int, conversation: Conversation, reason: str) -> None:
         """Count a fault of conversation `number`, and keep the reason if it is the first of its kind."""
         faults = self.counts.faults
         if (before := faults.get(kind.value)) is not None:

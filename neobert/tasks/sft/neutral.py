@@ -46,7 +46,7 @@ def rename_control_tokens(backend: Tokenizer, control: re.Pattern[str]) -> Token
 def tokenize_neutral(
     backend: Tokenizer, text: str, plain: Sequence[Span], control: re.Pattern[str]
 ) -> tuple[Ids, Ids]:
-    """Return the ids [T] and the characters [T, 2] of a text whose control tokens in `plain` are text.
+    """Return the ids [T] and character offsets [T, 2] of a text whose control tokens in `plain` are text.
 
     `backend` is a renamed tokenizer. Raises `ProjectError` TOK001 if it does not find its control tokens.
     """

@@ -42,7 +42,7 @@ class Renderer(Protocol):
         """Return whether the template marks the text of the assistant ({% generation %})."""
 
     def text(self, messages: Sequence[Message], *, prompt: bool = False) -> str:
-        """Render messages, with the generation prompt after them. Raises `TemplateFailedError`."""
+        """Render messages, then the generation prompt if `prompt` is true. Raises `TemplateFailedError`."""
 
     def marked(self, messages: Sequence[Message]) -> tuple[str, list[Span]]:
         """Render messages; return the text and the marked spans. Raises `TemplateFailedError`."""

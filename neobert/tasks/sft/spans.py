@@ -150,7 +150,7 @@ def _add_marked_spans(
     if len(exact) == len(indices):
         others = _complement(exact, len(supervised.text))
     else:
-        others = [span for index in indices if (span := turn_of.header(index))]
+        others = [span for index in indices if (span := turn_of.header_span(index))]
     pieces = (supervised.text[start:stop].strip() for start, stop in _intersections(supervised.spans, others))
     if outside := next(filter(None, pieces), ""):
         reason = f"the marks of the template include {outside[:SHOWN]!r}, which the model does not write"

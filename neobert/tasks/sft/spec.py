@@ -10,7 +10,7 @@ from neobert.data.sources.rows import RowFormat
 from neobert.families.shape import ModelShape
 from neobert.plurals import percent
 from neobert.tasks.sft.section import SFT, TYPICAL_SHARE
-from neobert.tasks.spec import Contradiction, Head, TaskSpec, next_token_head, reports_loss
+from neobert.tasks.spec import Contradiction, Head, TaskSpec, next_token_head, reports_token_metric
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
@@ -47,5 +47,5 @@ SPEC = TaskSpec(
     head=supervised_head,
     rows=rows,
     contradictions=contradictions,
-    reports=reports_loss,
+    reports=reports_token_metric,
 )

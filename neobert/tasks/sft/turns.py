@@ -46,8 +46,8 @@ class AssistantTurns:
             return f"{name} is rendered differently once other messages follow it: {change}"
         return Span(len(before), stop)
 
-    def header(self, index: int) -> Span | None:
-        """Return the role header before a turn: what text and generation prompt share; None if unknown."""
+    def header_span(self, index: int) -> Span | None:
+        """Return the role header before a turn, which text and generation prompt share; None if unknown."""
         try:
             bare = len(self.renderer.text(self.messages[:index]))
             prompt = self.renderer.text(self.messages[:index], prompt=True)
@@ -75,7 +75,8 @@ class AssistantTurns:
             prompt, beginning = before[bare:][-SHOWN:], turn[bare:][:SHOWN]
             return f"the generation prompt is {prompt!r}, but message {index + 1} begins with {beginning!r}"
         return (
-            f"the text before message {index + 1} changes once it follows: {_first_difference(before, turn)}"
+            f"the text before message {index + 1} changes once that message follows: "
+            f"{_first_difference(before, turn)}"
         )
 
 

@@ -16,7 +16,7 @@ from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import Column, Counts, Encoded
 from neobert.data.tokenize.offsets import Ids, with_offsets
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from neobert.tasks.stored_labels import PLAIN, LabelEncoder, LabelledRows, labelled_texts
+from neobert.tasks.stored_labels import PLAIN, LabelEncoder, LabelledRows, labelled_text_encoder
 from neobert.tasks.token_classification.labels import SEPARATOR, TAGS
 from neobert.tasks.token_classification.rows import row_format
 from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
@@ -35,7 +35,7 @@ class LabelledWords(LabelledRows):
 
     def encoder(self, tokenizer: TokenizerBundle) -> WordEncoder:
         """Build the encoder of words, joined as texts without special tokens."""
-        texts = labelled_texts(self.config, tokenizer, tokenizer.framing)
+        texts = labelled_text_encoder(self.config, tokenizer, tokenizer.framing)
         return WordEncoder(texts, self.label, TOKEN_CLASSIFICATION.read_section(self.config).label_names)
 
     def synthetic_columns(self, lengths: Ids, generator: np.random.Generator) -> Mapping[str, NDArray[Any]]:

@@ -70,13 +70,13 @@ class TagList:
         )
 
 
-def check_row(row: Row, location: str) -> None:
+def require_label_per_word(row: Row, location: str) -> None:
     """Raise DAT020 unless every word of a row has a label."""
     num_words, num_labels = count_words(row[TEXT], row[TAGS]), len(row[TAGS])
     if num_words != num_labels:
         raise ProjectError(
             CODE,
-            f"the row has {counted(num_words, 'word')} and {counted(num_labels, 'label')}",
+            f"the row has {counted(num_words, 'word')}, but {counted(num_labels, 'label')}",
             "write one label for each word",
             location,
         )

@@ -80,7 +80,7 @@ class TagMetrics:
             self._both += len(found & wanted)
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return loss, accuracy and scores of tagged entities over all ranks; all are None without words."""
+        """Return loss, accuracy and entity scores over all ranks; each is None if there are no words."""
         loss_sum = float(world.all_reduce_sum(self._loss_sum))
         counts = world.sum_over_ranks([self._words, self._right, self._found, self._true, self._both])
         words, right, found, true, both = counts

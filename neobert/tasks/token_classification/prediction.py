@@ -18,7 +18,7 @@ from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
 from neobert.prediction.predictor import HeadPredictor, Scorer
 from neobert.progress import OnProgress
 from neobert.tasks.token_classification.examples import split_between_words, word_indices
-from neobert.tasks.token_classification.labels import SEPARATOR, TAGS, check_row
+from neobert.tasks.token_classification.labels import SEPARATOR, TAGS, require_label_per_word
 from neobert.tasks.token_classification.metrics import Entity, TagScheme
 from neobert.tasks.token_classification.spec import SPEC
 
@@ -102,7 +102,7 @@ class LabelledWords:
 
     def add(self, item: Item, label: tuple[int, ...], prediction: Prediction, location: str) -> None:
         """Count the words of a text. Raises DAT020 unless each word has a label."""
-        check_row({TEXT: item[0], TAGS: label}, location)
+        require_label_per_word({TEXT: item[0], TAGS: label}, location)
         words = zip(label, prediction[PREDICTION], strict=True)
         pairs = [(true, self._numbers[name]) for true, name in words if name is not None]
         self._pairs.update((self._classes[true], self._classes[found]) for true, found in pairs)
@@ -118,7 +118,7 @@ class LabelledWords:
         return self._tagging.entities(np.array(labels), np.zeros(len(labels), np.int64))
 
     def report(self) -> dict[str, Any]:
-        """Return accuracy, scores by label, and of entities if labels mark them; empty without labels."""
+        """Return accuracy, scores by label, and entity scores if labels mark them; empty without labels."""
         if not self._pairs:
             return {}
         scores = class_scores(self._pairs.elements(), self._classes, "words")

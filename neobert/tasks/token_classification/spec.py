@@ -30,7 +30,7 @@ def tags_entities(names: Iterable[str]) -> bool:
     return bool(marks) and all(map(is_entity_tag, marks))
 
 
-def classifier(config: RunConfig, shape: ModelShape) -> Head:
+def classifier_head(config: RunConfig, shape: ModelShape) -> Head:
     """Return the size of the head: one linear layer, applied to every token."""
     hidden, labels = shape.hidden_size, len(TOKEN_CLASSIFICATION.read_section(config).label_names)
     return Head(
@@ -55,7 +55,7 @@ def model_settings(config: RunConfig) -> dict[str, Any]:
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
-    """Yield too few names, repeated names, and entity tags next to other labels."""
+    """Yield contradictions of label_names: too few, repeated, or entity tags mixed with other labels."""
     names, key = TOKEN_CLASSIFICATION.read_section(config).label_names, NAMES_SETTING
     repeated = [name for name, count in Counter(names).items() if count > 1]
     marks = [name for name in names if is_entity_tag(name)]
@@ -82,7 +82,7 @@ SPEC = TaskSpec(
     summary="classification of words: named entities, parts of speech",
     auto_class="AutoModelForTokenClassification",
     predicts="labels",
-    head=classifier,
+    head=classifier_head,
     model_settings=model_settings,
     rows=row_format,
     labels=describe_labels,

@@ -33,7 +33,7 @@ def build(run: TaskInputs) -> Task:
         objective=LabelledObjective(run.backbone),
         metrics=partial(TagMetrics, run.world.device, section.label_names),
         worst_case=with_every_label,
-        probe=partial(tagger_answers, num_labels=len(section.label_names)),
+        probe=partial(probe_tagger, num_labels=len(section.label_names)),
         targets_per_token=labelled_share(run.prepared),
     )
 
@@ -51,7 +51,7 @@ def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # 
     return replace(batch, labels=labels, num_targets=labels.numel())
 
 
-def tagger_answers(examiner: TaskProber, batch: Microbatch, *, num_labels: int) -> Iterator[ProbeResult]:
+def probe_tagger(examiner: TaskProber, batch: Microbatch, *, num_labels: int) -> Iterator[ProbeResult]:
     """Yield the result of training on planted labels of tokens (see `train_on_planted`)."""
     tokens = batch.input_ids.unique()[-min(num_labels, MAX_LABELS) :]
     yield train_on_planted("planted labels", examiner, batch, partial(plant_labels, tokens=tokens))

@@ -28,7 +28,7 @@ TERMS = {"c2p": "attention.self.pos_key_proj", "p2c": "attention.self.pos_query_
 
 
 def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
-    """Return the shape of a DeBERTa-v2."""
+    """Return the shape of a DeBERTa-v2 or v3. Raises `ProjectError` for unsupported settings."""
     if settings.size("conv_kernel_size", 0, least=0):
         raise settings.invalid_value_error(
             "conv_kernel_size", "0: the convolution of the first block is not supported"
@@ -82,7 +82,7 @@ def _position_terms(settings: Settings) -> list[str]:
 
 
 def _num_distances(settings: Settings, positions: int) -> int:
-    """Return the number of distances to one side: buckets of them, or one for each."""
+    """Return the number of relative positions per side: of buckets if set, else of distances."""
     buckets = settings.values.get("position_buckets", -1)
     if type(buckets) is int and buckets > 0:
         return buckets
@@ -100,5 +100,5 @@ DEBERTA_V2 = BERT._replace(
         TOKENS: HeadPath("classifier", ("dropout",)),
     },
     packs=False,
-    without_masked_head="transformers does not load that of a published DeBERTa-v3",
+    without_masked_head="transformers does not load the head of a published DeBERTa-v3",
 )

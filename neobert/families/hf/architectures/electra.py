@@ -35,5 +35,5 @@ ELECTRA = BERT._replace(
     },
     # A discriminator gets no new head: it would be a worse generator than the published one, and its own
     # objective, the detection of replaced tokens, is not what task pretrain continues.
-    without_masked_head="an ELECTRA discriminator has none, its generator has one",
+    without_masked_head="an ELECTRA discriminator has no such head, but its generator has",
 )

@@ -27,7 +27,7 @@ def describe(settings: Settings, sizes: Sizes, **attention: Any) -> Blocks:
     """Describe the blocks; `attention` as in `AttentionSpec`."""
     if settings.flag("use_bidirectional_attention", False):
         raise settings.invalid_value_error(
-            "use_bidirectional_attention", "false: only causal ones are supported"
+            "use_bidirectional_attention", "false: only causal attention is supported"
         )
     return Blocks(
         causal_attention(sizes, **attention),

@@ -18,7 +18,7 @@ from neobert.families.shape import ModelShape, ParameterCount
 
 
 def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
-    """Return the shape of ModernBERT."""
+    """Return the shape of a ModernBERT, most of whose blocks attend within a window."""
     hidden, layers = settings.size("hidden_size", 768), settings.size("num_hidden_layers", 22)
     heads, width = settings.size("num_attention_heads", 12), settings.size("intermediate_size", 1152)
     is_tied = settings.flag("tie_word_embeddings", True)
@@ -49,7 +49,7 @@ def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
             "mlp.Wo": Linear(width, hidden),
         },
         parameters=ParameterCount(
-            linear=layers * (attention.weights(hidden) + 3 * hidden * width),
+            linear=layers * (attention.num_weights(hidden) + 3 * hidden * width),
             # Block 0 has no norm before attention; one follows the embedding and one the last block.
             vectors=layers * (2 * per_norm + attention_biases + feed_forward_biases) + per_norm,
             embeddings=vocab_size * hidden,
@@ -62,7 +62,7 @@ def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
 
 
 def _sliding_window(settings: Settings, layers: int) -> Window | None:
-    """Return the window; without `layer_types`, every n-th block attends to the whole segment."""
+    """Return the window of the local blocks, or None; without `layer_types`, every n-th block is global."""
     every = settings.size("global_attn_every_n_layers", 3)
     sliding = sliding_layers(settings, layers, (number for number in range(layers) if number % every))
     reach = settings.size("local_attention", 128) // 2

@@ -10,13 +10,13 @@ from neobert.families.hf.windows import causal_window, sliding_layers
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks."""
+    """Describe the blocks; blocks without positions may have windows."""
     attention = causal_attention(sizes, window=_sliding_window(settings, sizes.layers))
     return llama.describe(settings, sizes)._replace(attention=attention, is_tied=True)
 
 
 def _sliding_window(settings: Settings, layers: int) -> Window | None:
-    """Return the window of the blocks without positions, if `use_sliding_window` is true."""
+    """Return the window of the blocks without positions, or None unless `use_sliding_window` is true."""
     if not settings.flag("use_sliding_window", False):
         return None
     every = settings.size("no_rope_layer_interval", 4)

@@ -37,16 +37,16 @@ PLACES = {
     "opt": "opt.OPT",
 }
 """Module next to this one, and name, of each architecture."""
-BOUNDS = "its {} over the bounds of documents in a row"
+CROSSES = "its {} across document boundaries in a row"
 REFUSED = {
     "bloom": "its attention has biases by distance, and does not go through transformers' AttentionInterface",
     "gptj": "its attention does not go through transformers' AttentionInterface",
     "gpt_oss": "its attention has sinks, which packed attention does not compute",
-    "lfm2": BOUNDS.format("convolutions read"),
-    "mamba": BOUNDS.format("state runs on"),
-    "mamba2": BOUNDS.format("state runs on"),
-    "qwen3_next": BOUNDS.format("linear attention runs on"),
-    "stablelm": "its blocks do not pass the bounds of documents on to attention",
+    "lfm2": CROSSES.format("convolutions read"),
+    "mamba": CROSSES.format("state runs"),
+    "mamba2": CROSSES.format("state runs"),
+    "qwen3_next": CROSSES.format("linear attention runs"),
+    "stablelm": "its blocks do not pass document boundaries on to attention",
 }
 """Causal models that cannot be packed, with the reason."""
 
