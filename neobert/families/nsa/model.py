@@ -216,7 +216,7 @@ class NSAModel(NSAPreTrainedModel):
     ) -> BaseModelOutput:
         """Return the final hidden states: [T, D] for packed tokens with positions and an `attend`.
 
-        Without `attend`: [B, S, D] of rows [B, S]. Raises `ValueError` for rows that are padded on the left.
+        Without `attend`: [B, S, D] of rows [B, S]. Raises `ValueError` for rows with tokens after padding.
         """
         if attend is not None:
             assert position_ids is not None
@@ -225,7 +225,7 @@ class NSAModel(NSAPreTrainedModel):
         # A generated token after padding would be one of these, too.
         if attention_mask is not None and bool((attention_mask[:, 1:] > attention_mask[:, :-1]).any()):
             raise ValueError(
-                "a row is padded on the left: pad on the right, and generate for one text at a time"
+                "a row has tokens after padding: pad on the right, and generate for one text at a time"
             )
         positions = torch.arange(length, device=input_ids.device).repeat(rows)
         sizes = cast("NsaModelConfig", self.config)  # of the same names
