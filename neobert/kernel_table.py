@@ -202,7 +202,7 @@ class AttentionKernel(Kernel):
         longest_segment: `auto` may select it for rows of at most this many tokens (`attention-lengths`).
         is_deterministic: gradients on a GPU are bit-exact from run to run.
         block_module: module with the same attention for the qkv layout of this project's blocks, if any.
-        longest_row: longest row in tokens for which blocks prefer this kernel.
+        max_row_length: maximum row length in tokens for which blocks prefer this kernel.
     """
 
     KEY = "model.attn_backend"
@@ -217,7 +217,7 @@ class AttentionKernel(Kernel):
     longest_segment: int = 0
     is_deterministic: bool = False
     block_module: str = ""
-    longest_row: float = UNBOUNDED
+    max_row_length: float = UNBOUNDED
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -266,7 +266,7 @@ _ATTENTION = (
         name="triton_packed", packages=(TRITON,), dtypes=HALF[:1], majors=(8, 12), head_multiple=64,
         largest_head=64,
         loader="neobert.kernels.packed_heads:triton_packed", is_varlen=False, longest_segment=256,
-        is_deterministic=True, block_module="neobert.kernels.attention", longest_row=2048,
+        is_deterministic=True, block_module="neobert.kernels.attention", max_row_length=2048,
     ),
     AttentionKernel(
         name="flash_attn_4", packages=(FLASH_4,), majors=(9, 10), head_multiple=8, largest_head=128,
@@ -378,4 +378,4 @@ ATTENTION_CHOICES = tuple(
 def block_attention(row_length: int) -> tuple[AttentionKernel, ...]:
     """Return the attention kernels for this project's blocks, in order of preference for this row length."""
     kernels = [kernel for kernel in _ATTENTION if kernel.block_module]
-    return tuple(sorted(kernels, key=lambda kernel: row_length > kernel.longest_row))
+    return tuple(sorted(kernels, key=lambda kernel: row_length > kernel.max_row_length))

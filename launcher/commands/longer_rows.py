@@ -12,7 +12,7 @@ from neobert.config import ConfigError, from_dict
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.shape import ModelShape
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.runfiles.checkpoint.state import read_config
 from neobert.tasks.specs import spec_of
 
@@ -77,7 +77,7 @@ def _batch_rows(parent: RunConfig, length: int) -> tuple[int, int, int]:
     The parent may have trained in several processes, and the new run begins with one.
     """
     trainer, world = parent.trainer, parent.distributed.nproc_per_node * parent.distributed.nnodes
-    of_microbatch = trainer.per_device_train_batch_size * longest_row(parent)
+    of_microbatch = trainer.per_device_train_batch_size * max_row_length(parent)
     rows = max(1, of_microbatch // length)
     of_step = of_microbatch * trainer.gradient_accumulation_steps * world
     return rows, max(1, round(of_step / (rows * length))), of_step
@@ -86,7 +86,7 @@ def _batch_rows(parent: RunConfig, length: int) -> tuple[int, int, int]:
 def _batch_keys(parent: RunConfig, length: int) -> Iterator[Entry]:
     """Yield the batch: as many tokens per step as `parent`, the run of the weights or the profile."""
     rows, accumulation, of_step = _batch_rows(parent, length)
-    of_evaluation = parent.trainer.per_device_eval_batch_size * longest_row(parent)
+    of_evaluation = parent.trainer.per_device_eval_batch_size * max_row_length(parent)
     tokens = rows * accumulation * length
     comment = f"{tokens:,} tokens per step, {'as' if tokens == of_step else f'{of_step:,}'} before"
     yield Entry("trainer.per_device_train_batch_size", rows, comment)

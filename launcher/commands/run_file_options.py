@@ -23,7 +23,7 @@ from neobert.config.errors import ConfigError
 from neobert.config.overrides import format_text_override
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.families.table import longest_row, model_shape
+from neobert.families.table import max_row_length, model_shape
 from neobert.hub_names import is_hub_name
 from neobert.plurals import listed
 from neobert.tasks.short_commands import SHORT_COMMANDS
@@ -102,10 +102,10 @@ def _weights_overrides(requested: str, stated: Selection) -> list[str]:
     given = weights.overrides
     run = _resolve_or_none(replace(stated, overrides=(*given, *stated.overrides)))
     if run is not None:
-        given = with_rotary_base_for(weights, longest_row(run.config)).overrides
+        given = with_rotary_base_for(weights, max_row_length(run.config)).overrides
     if run is None or run.origin("optimizer.lr").kind in ("file", "override"):
         return given
-    shape, tokens = model_shape(run.config, 1), rows_per_step(run.config.trainer) * longest_row(run.config)
+    shape, tokens = model_shape(run.config, 1), rows_per_step(run.config.trainer) * max_row_length(run.config)
     rate = rate_from_weights(spec_of(run.config), weights.folder, shape, tokens)
     rate = rate if run.config.adapter.type is None else adapter_rate(rate)
     estimate = f"optimizer.lr is {rate:g}, an estimate for weights of width {shape.hidden_size:,}"

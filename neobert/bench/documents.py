@@ -21,7 +21,7 @@ from neobert.data.tokenize.encoding import Column, Counts, Encoded
 from neobert.data.tokenize.tokenizers import TokenizerBundle, build_bundle
 from neobert.data.tokenize.trained import marker_template
 from neobert.errors import ProjectError
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.plan.vocabulary import VOCAB_MULTIPLE, num_embedding_rows
 
 SEED = 0
@@ -46,7 +46,7 @@ def synthesize_data(config: RunConfig, folder: Path) -> PreparedData:
 
 def draw_lengths(config: RunConfig, shortest: int, generator: np.random.Generator) -> NDArray[np.int64]:
     """Draw document lengths, of at least `shortest` tokens, within the length limits of the config."""
-    capacity = config.trainer.per_device_train_batch_size * longest_row(config)
+    capacity = config.trainer.per_device_train_batch_size * max_row_length(config)
     wanted = min(MICROBATCHES * capacity, max(MAX_TOKENS, 2 * capacity))
     shortest = max(config.dataset.min_length, shortest)
     count = wanted // shortest + 1

@@ -40,12 +40,12 @@ def model_shape(config: RunConfig, vocab_size: int) -> ModelShape:
 
     Raises `ProjectError` MOD006 if the section `model` does not describe a valid model.
     """
-    shape = model_family(config).read_shape(config.model, vocab_size, longest_row(config))
+    shape = model_family(config).read_shape(config.model, vocab_size, max_row_length(config))
     parameters = adapter_parameters(config.adapter, shape)
     return replace(shape, adapter_parameters=parameters, trains_head=trains_head(config))
 
 
-def longest_row(config: RunConfig) -> int:
+def max_row_length(config: RunConfig) -> int:
     """Return the length of a row in tokens, which is also the `max_seqlen` of packed rows."""
     return config.datacollator.max_length or config.dataset.max_seq_length
 

@@ -7,7 +7,7 @@ from typing import Any
 from neobert.config.schedules import MaskingRates
 from neobert.config.schema import RunConfig
 from neobert.families.backbone import Backbone
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.objectives.objective import target_capacity
 from neobert.objectives.tokens import TokenObjective
 from neobert.tasks.metric import RANGES
@@ -35,7 +35,7 @@ def token_objective_for(
         built: TokenObjective = backbone.token_objective(backbone, **sizes)
     else:
         built = TokenObjective(backbone, targets_only, **sizes)
-    built.by_position = longest_row(config) > RANGES[1]
+    built.by_position = max_row_length(config) > RANGES[1]
     return built
 
 
@@ -43,4 +43,4 @@ def _static_capacity(config: RunConfig, device_type: str, rows: int, probability
     """Return the number of decoder rows for packed rows on a GPU; None (dynamic shapes) otherwise."""
     if device_type != "cuda" or not config.datacollator.pack_sequences:
         return None
-    return target_capacity(rows * longest_row(config), probability)
+    return target_capacity(rows * max_row_length(config), probability)

@@ -13,7 +13,7 @@ import torch
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.neobert.spec import model_section
-from neobert.families.table import longest_row, requested_kernels
+from neobert.families.table import max_row_length, requested_kernels
 from neobert.kernel_table import (
     BLOCKS,
     OWN_KERNELS,
@@ -95,7 +95,7 @@ def set_torch_kernels(config: RunConfig, device_type: str) -> None:
 def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) -> ChosenKernel:
     model = model_section(config)
     head_size = model.hidden_size // model.num_attention_heads
-    environment = current_environment(device_type, dtype, head_size, row_length=longest_row(config))
+    environment = current_environment(device_type, dtype, head_size, row_length=max_row_length(config))
     try:
         return choose_backend(model.attn_backend, environment)
     except BackendError as error:
@@ -131,7 +131,7 @@ def _backend_config_error(error: BackendError, key: str) -> ProjectError:
 
 
 def _replaced_block_kernels(name: str, config: RunConfig, model_attention: str, reason: str) -> StepKernels:
-    attention = choose_block_attention(longest_row(config))
+    attention = choose_block_attention(max_row_length(config))
     why = f"attention {attention.name}: {attention.reason}"
     return StepKernels(name, attention.name, model_attention, f"{reason}; {why}")
 

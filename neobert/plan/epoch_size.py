@@ -16,7 +16,7 @@ from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.config.text_formats import is_plain
 from neobert.data.sources.rows import RowFormat
 from neobert.errors import ProjectError
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.plan.derived import EpochSize
 from neobert.plan.size import PACKED_FILL, microbatch_fill
 from neobert.plurals import percent
@@ -45,7 +45,7 @@ def epoch_size(config: RunConfig) -> EpochSize | None:
     num_texts, bytes_each = _training_texts(config.dataset) if _rows_are_texts(config) else (0, 0.0)
     if num_texts < 1:
         return None
-    rows, length = config.trainer.per_device_train_batch_size, longest_row(config)
+    rows, length = config.trainer.per_device_train_batch_size, max_row_length(config)
     if not config.datacollator.pack_sequences:
         return EpochSize(math.ceil(num_texts / rows), f"{num_texts:,} texts in batches of {rows}")
     tokens = min(math.ceil(bytes_each / BYTES_PER_TOKEN) + SPECIAL_TOKENS, length)
@@ -63,7 +63,7 @@ def _size_of_text(config: RunConfig) -> EpochSize | None:
         return None
     held_out = _held_out_share(config.dataset)
     trained = 1 - (held_out or 0.0)
-    length = longest_row(config)
+    length = max_row_length(config)
     row = length * microbatch_fill(config, length).value
     whole = num_bytes / BYTES_PER_TOKEN
     tokens = whole * trained

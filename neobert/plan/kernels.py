@@ -7,7 +7,13 @@ from operator import attrgetter
 
 from neobert.config.schema import RunConfig
 from neobert.families.neobert.spec import feed_forward_width, model_section
-from neobert.families.table import longest_row, model_family, model_shape, padded_attention, requested_kernels
+from neobert.families.table import (
+    max_row_length,
+    model_family,
+    model_shape,
+    padded_attention,
+    requested_kernels,
+)
 from neobert.kernel_table import (
     BLOCKS,
     OWN_KERNELS,
@@ -39,7 +45,7 @@ def exchange_overlaps(kernels: str) -> bool:
 def kernel_environment_for(config: RunConfig, device: str, gpus: tuple[Gpu, ...] = ()) -> Environment:
     """Return the environment in which a config's kernels run; `device` is "cuda" or "cpu"."""
     attention = model_shape(config, 1).attention
-    dtype, length = run_recipe(config).dtype, longest_row(config)
+    dtype, length = run_recipe(config).dtype, max_row_length(config)
     return Environment(device, dtype, attention.head_size, gpus, attention.features, length)
 
 
@@ -136,7 +142,7 @@ def _derive_kernels(config: RunConfig, environment: Environment, device_name: st
 
 
 def _derive_attention(config: RunConfig, environment: Environment, kernels: str) -> Derived[str]:
-    length = longest_row(config)
+    length = max_row_length(config)
     if kernels in OWN_KERNELS:
         choices = block_attention(length)
         best = next((kernel for kernel in choices if not kernel.obstacle(environment)), choices[0])

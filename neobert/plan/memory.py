@@ -8,7 +8,7 @@ from typing import NamedTuple
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import OptimizerConfig, RunConfig
 from neobert.families.shape import FP32_BYTES, ModelShape, ParameterCount
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.kernel_table import OWN_KERNELS
 from neobert.plan.derived import Derived, Measured, Values, mib
 from neobert.plan.hardware import Assumptions
@@ -114,7 +114,7 @@ def choose_resharding(
         return Derived(requested, f"distributed.reshard_after_forward is {str(requested).lower()}")
     if device_memory_mib is None:
         return Derived(False, "all blocks at once, because the memory of the device is unknown")
-    tokens = config.trainer.per_device_train_batch_size * longest_row(config)
+    tokens = config.trainer.per_device_train_batch_size * max_row_length(config)
     needed = predict_memory(config, shape, tokens, is_cuda=is_cuda, kernels=kernels, reshards=False).total_mib
     limit = KEPT_SHARE * device_memory_mib
     with_all = f"with all blocks at once a step needs {needed:,.0f} MiB"
@@ -157,7 +157,9 @@ def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:
     """
     layers = shape.num_layers
     value_bytes = run_recipe(config).activation_bytes
-    whole = shape.block_bytes(_kept_activations_key(config, shape, kernels), value_bytes, longest_row(config))
+    whole = shape.block_bytes(
+        _kept_activations_key(config, shape, kernels), value_bytes, max_row_length(config)
+    )
     if not config.trainer.gradient_checkpointing:
         return layers * whole
     recomputed = math.ceil(layers / config.trainer.gradient_checkpointing_every_n)

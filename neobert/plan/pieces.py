@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neobert.config.schedules import resolve_steps
 from neobert.config.schema import RunConfig, TrainerConfig
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.tasks.spec import PIECE_KEYS
 from neobert.tasks.specs import spec_of
 
@@ -23,7 +23,7 @@ def piece_length(config: RunConfig) -> int | None:
     is_cut = (
         piece_steps(config.trainer, config.trainer.max_steps) > 0
         and config.datacollator.pack_sequences
-        and length < longest_row(config)
+        and length < max_row_length(config)
         and STEPS not in spec_of(config).unread
     )
     return length if is_cut else None

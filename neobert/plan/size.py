@@ -8,7 +8,7 @@ from __future__ import annotations
 from neobert.config.schedules import microbatches_before
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.shape import ModelShape
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.plan.derived import Derived, Values
 from neobert.plan.hardware import Assumptions
 from neobert.plurals import counted
@@ -60,7 +60,7 @@ def plan_batch(config: RunConfig, shape: ModelShape) -> Values:
     """Derive world size, row length, rows and tokens per step, and tokens of the whole run."""
     trainer, distributed = config.trainer, config.distributed
     rows, accumulation = trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps
-    world, length = num_processes(config), longest_row(config)
+    world, length = num_processes(config), max_row_length(config)
     fill = microbatch_fill(config, length)
     tokens_per_step = rows * length * accumulation * world
     per_rank = microbatches_before(trainer.max_steps, trainer)

@@ -15,7 +15,7 @@ from neobert.data.batches.windows import Cursor
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.families.backbone import build_backbone
 from neobert.families.shape import ModelShape
-from neobert.families.table import longest_row, model_shape
+from neobert.families.table import max_row_length, model_shape
 from neobert.objectives import token_objective_for
 from neobert.objectives.compile import compile_objective
 from neobert.parallel import World
@@ -98,7 +98,7 @@ def min_layers_with_all_kinds(shape: ModelShape) -> int:
 
 def random_full_microbatch(config: RunConfig, vocab_size: int) -> Microbatch:
     """Return a random microbatch in the run's layout, without padding; at most `MAX_TOKENS` or one row."""
-    longest = longest_row(config)
+    longest = max_row_length(config)
     rows = max(1, min(config.trainer.per_device_train_batch_size, MAX_TOKENS // longest))
     draw = torch.Generator().manual_seed(config.seed)
     ids, labels = (torch.randint(FIRST_ID, vocab_size, (rows, longest), generator=draw) for _ in range(2))

@@ -13,7 +13,7 @@ from neobert.config.schedules import MaskingRates
 from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.streams import Microbatch, describe_loader
 from neobert.data.batches.targets import IGNORED
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.objectives import Objective, check_labels, token_objective_for
 from neobert.objectives.objective import max_targets
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
@@ -47,7 +47,7 @@ def token_task(
         run,
         partial(TokenData, targets_only=targets_only),
         objective=objective,
-        metrics=partial(TokenMetrics, device, longest_row(config)),
+        metrics=partial(TokenMetrics, device, max_row_length(config)),
         worst_case=partial(with_most_targets, objective, rates),
         targets_per_token=rates.training,
         guesser=guesser,

@@ -12,7 +12,7 @@ from neobert.data.batches.microbatch import Assembler
 from neobert.data.batches.shape import batch_shape, segment_length, with_slots_for_pieces
 from neobert.data.batches.windows import Cursor, PreparedWindows
 from neobert.data.store.token_store import LengthStatistics, TokenStore
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 
 CONFIG = RunConfig(dataset=DatasetConfig(max_seq_length=64))
 RULE = MaskingRule(0.2, False, 4, np.arange(5, 100), np.arange(100) >= 5)
@@ -94,4 +94,4 @@ def test_the_tightest_bound_holds_for_segments(dataset, collator, tokenizer, row
         datacollator=DataCollatorConfig(max_length=collator),
         tokenizer=TokenizerConfig(max_length=tokenizer),
     )
-    assert (longest_row(config), segment_length(config)) == (row, segment)
+    assert (max_row_length(config), segment_length(config)) == (row, segment)

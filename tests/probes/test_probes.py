@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.probes.__main__ import main
 from neobert.probes.hardware import rates
 from neobert.probes.numerics import parity, suite
@@ -33,7 +33,7 @@ def test_a_specimen_is_laid_out_as_the_collator_does(setting):
     bounds = inputs["cu_seqlens"]
     assert torch.equal(bounds[: len(batch.lengths) + 1], torch.tensor([0, *batch.lengths]).cumsum(0))
     assert bounds[-1] == batch.input_ids.numel()
-    assert inputs["max_seqlen"] == longest_row(setting.config)
+    assert inputs["max_seqlen"] == max_row_length(setting.config)
     assert len(batch.padding) > 0
     assert (batch.input_ids[batch.padding] == 0).all()
     for number, places in enumerate(batch.places):

@@ -12,7 +12,7 @@ from neobert.config.canonical import flatten
 from neobert.config.corpora import is_on_hub
 from neobert.config.keys import keys_affecting
 from neobert.config.optimizers import OPTIMIZERS
-from neobert.families.table import longest_row, requested_kernels
+from neobert.families.table import max_row_length, requested_kernels
 from neobert.plan import Plan, pieces
 from neobert.plurals import listed
 from neobert.precision.libraries import LIBRARIES, enabled_conversions
@@ -128,7 +128,7 @@ def _unmatched_filters(config: RunConfig, plan: Plan) -> Violations:
 
 def _unused_block_selection(config: RunConfig, plan: Plan) -> Violations:
     """Yield a violation if native sparse attention selects every block, so that attention is dense."""
-    selected, longest = plan.shape.attention.selected, longest_row(config)
+    selected, longest = plan.shape.attention.selected, max_row_length(config)
     if selected is not None and longest <= (reach := selected.counts * selected.size):
         reason = f"a row of {longest:,} tokens has at most {selected.counts} blocks of {selected.size} tokens"
         message = f"model.block_counts has no effect: {reason}, so all are selected and attention is dense"
@@ -177,7 +177,7 @@ def _ineffective_keys(config: RunConfig) -> Iterator[tuple[str, str, str]]:
 
 
 def _ineffective_length_warmup_keys(config: RunConfig) -> Iterator[tuple[str, str, str]]:
-    trainer, longest = config.trainer, longest_row(config)
+    trainer, longest = config.trainer, max_row_length(config)
     steps = pieces.piece_steps(trainer, trainer.max_steps)
     length = trainer.sequence_length_warmup_length
     path = pieces.STEPS if trainer.sequence_length_warmup_percent is None else pieces.PERCENT

@@ -13,7 +13,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.packing import Packer, PackPlan, is_full
 from neobert.data.store.segment_store import LengthStatistics
 from neobert.errors import ProjectError
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.plan.derived import Derived
 from neobert.plurals import counted
 from neobert.tasks.specs import spec_of
@@ -65,7 +65,7 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
 
     Raises `ProjectError` DAT004 if an example may have more texts than a microbatch has rows.
     """
-    length, texts = longest_row(config), spec_of(config).texts(config)
+    length, texts = max_row_length(config), spec_of(config).texts(config)
     if texts > rows:
         raise ProjectError(
             "DAT004",

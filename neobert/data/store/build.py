@@ -37,7 +37,7 @@ from neobert.data.tokenize.encoding import Counts
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.data.tokenize.trained import trained_identity
 from neobert.errors import ProjectError
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.plurals import counted
 from neobert.tasks.specs import spec_of
 
@@ -112,7 +112,7 @@ def evaluation_budget(config: RunConfig) -> int | None:
     batches = config.trainer.eval_max_batches
     if not config.dataset.streaming or batches is None:
         return None
-    return batches * config.trainer.per_device_eval_batch_size * longest_row(config)
+    return batches * config.trainer.per_device_eval_batch_size * max_row_length(config)
 
 
 def build(folder: Path, request: PreparationRequest, key: str, report_progress: Callable[[], None]) -> None:

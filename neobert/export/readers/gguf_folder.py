@@ -21,12 +21,12 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
     return outputs
 
 
-def parameters(folder: str, longest_row: int) -> xllamacpp.CommonParams:
-    """Return parameters of a CPU server that embeds one row of up to `longest_row` tokens at a time."""
+def parameters(folder: str, max_row_length: int) -> xllamacpp.CommonParams:
+    """Return parameters of a CPU server that embeds one row of up to `max_row_length` tokens at a time."""
     params = xllamacpp.CommonParams()
     params.model.path = str(Path(folder, "model.gguf"))
     params.embedding, params.warmup, params.n_parallel, params.n_gpu_layers = True, False, 1, 0
-    params.n_ctx = params.n_batch = params.n_ubatch = longest_row
+    params.n_ctx = params.n_batch = params.n_ubatch = max_row_length
     params.embd_normalize = AS_IT_IS
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     return params

@@ -44,7 +44,7 @@ from neobert.families.hf.settings import CODE, KV_HEADS, POSITIONS, Settings, er
 from neobert.families.hf.spec import model_section, num_position_rows, read_model_settings, unsupported_keys
 from neobert.families.hf.weight_files import map_weight_files
 from neobert.families.shape import ModelShape
-from neobert.families.table import longest_row, model_shape, requested_kernels
+from neobert.families.table import max_row_length, model_shape, requested_kernels
 from neobert.model.attention import enter_layer, record_kernel
 from neobert.model.backends import ChosenKernel
 from neobert.parallel import World
@@ -97,7 +97,7 @@ def build(
     if config.datacollator.pack_sequences:
         requested = requested_kernels(config)[1]
         kernel = choose_kernel(
-            requested, world.device.type, world.compute_dtype, shape.attention, longest_row(config)
+            requested, world.device.type, world.compute_dtype, shape.attention, max_row_length(config)
         )
     backbone = backbone_from_model(model, auto_class, shape, kernel)
     name, reason = backbone.attention, backbone.attention_reason
@@ -191,7 +191,9 @@ def build_config(
     known = CONFIG_MAPPING[model_type]
     values |= _special_token_ids(tokenizer, known, values) | {
         "vocab_size": vocab_size,
-        architecture.setting_name(POSITIONS): num_position_rows(requested, architecture, longest_row(config)),
+        architecture.setting_name(POSITIONS): num_position_rows(
+            requested, architecture, max_row_length(config)
+        ),
     }
     if not architecture.has_sdpa:
         values["attn_implementation"] = "eager"

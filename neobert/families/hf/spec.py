@@ -61,11 +61,11 @@ def read_model_settings(section: HfModelConfig) -> tuple[Settings, Architecture]
     return given, architecture
 
 
-def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
+def read_shape(section: HfModelConfig, vocab_size: int, max_row_length: int) -> ModelShape:
     """Read the shape from the section `model` and config.json. Raises `ProjectError` MOD006."""
     settings, architecture = read_model_settings(section)
     unused = architecture.first_position(settings)
-    longest = num_position_rows(settings, architecture, longest_row) - unused
+    longest = num_position_rows(settings, architecture, max_row_length) - unused
     if longest < 1:
         raise settings.invalid_value_error(
             architecture.setting_name(POSITIONS), f"more than {unused}, the first position of a token"
@@ -73,9 +73,9 @@ def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> Mod
     return replace(architecture.shape(settings, vocab_size, longest), first_position=unused)
 
 
-def num_position_rows(settings: Settings, architecture: Architecture, longest_row: int) -> int:
+def num_position_rows(settings: Settings, architecture: Architecture, max_row_length: int) -> int:
     """Return transformers' `max_position_embeddings`: a row of this length fits if none is given."""
-    default = longest_row + architecture.first_position(settings)
+    default = max_row_length + architecture.first_position(settings)
     return settings.size(architecture.setting_name(POSITIONS), default)
 
 
@@ -186,14 +186,14 @@ def _unsupported_head(config: RunConfig, name: str) -> Iterator[UnsupportedKey]:
         yield UnsupportedKey(key, problem, f"set {key} to {others}")
 
 
-def unsupported_rotation(settings: Settings, longest_row: int) -> Iterator[UnsupportedKey]:
+def unsupported_rotation(settings: Settings, max_row_length: int) -> Iterator[UnsupportedKey]:
     """Yield the row length if a long document would change the positions of the others in its row."""
     for scaling in _rope_scalings(settings):
         kind = scaling.get("rope_type", scaling.get("type"))
         limit = _original_length(settings, scaling)
-        if kind in BY_LENGTH and longest_row > limit:
+        if kind in BY_LENGTH and max_row_length > limit:
             problem = f"rotary positions of type {kind} change for a whole row if one document exceeds "
-            problem += f"{limit:,} tokens, but rows have {longest_row:,}"
+            problem += f"{limit:,} tokens, but rows have {max_row_length:,}"
             yield UnsupportedKey(LENGTH_KEY, problem, f"set {LENGTH_KEY} to {limit}")
 
 

@@ -18,7 +18,7 @@ from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone, Head
 from neobert.families.linear import GATE_UP, QKV, WHOLE, Layout
 from neobert.families.neobert.spec import model_section, with_positions
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.kernels.plain_attention import plain_attention
 from neobert.model import NeoBERTLMHead, build_model_config, modeling_neobert
 from neobert.model.configuration_neobert import AUTO_MAP
@@ -64,7 +64,7 @@ def build(
         raise ProjectError("MOD005", message, hint, "task")
     kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
     log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)
-    section = with_positions(model_section(config), longest_row(config))
+    section = with_positions(model_section(config), max_row_length(config))
     # A head that does not pool gets the pooling of embeddings, which the model card states.
     head = {"pooling": "avg", **settings}
     model_config = build_model_config(

@@ -26,9 +26,9 @@ SCALED_STD = 0.02
 """As in `neobert.model.pretrained`, whose file travels in checkpoints and cannot be imported here."""
 
 
-def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
-    """Return the shape of the model that the section describes, for rows of up to `longest_row` tokens."""
-    positions = positions_of_section(model, longest_row)
+def read_shape(model: ModelConfig, vocab_size: int, max_row_length: int) -> ModelShape:
+    """Return the shape of the model that the section describes, for rows of up to `max_row_length` tokens."""
+    positions = positions_of_section(model, max_row_length)
     return ModelShape(
         architecture="NeoBERT",
         hidden_size=model.hidden_size,
@@ -67,9 +67,9 @@ def model_section(config: RunConfig) -> ModelConfig:
     return config.model
 
 
-def with_positions(model: ModelConfig, longest_row: int) -> ModelConfig:
+def with_positions(model: ModelConfig, max_row_length: int) -> ModelConfig:
     """Return the section with max_position_embeddings set."""
-    return replace(model, max_position_embeddings=positions_of_section(model, longest_row))
+    return replace(model, max_position_embeddings=positions_of_section(model, max_row_length))
 
 
 def feed_forward_width(model: ModelConfig) -> int:

@@ -92,7 +92,7 @@ def _refuse_other_base(
     config: RunConfig, model: ModelConfig, trained: Mapping[str, Any], folder: Path
 ) -> None:
     """Raise `ProjectError` EXP005 for another base of rotary positions; longer rows may have a larger one."""
-    base, longest = stated_rope_theta(trained), _longest_row(config)
+    base, longest = stated_rope_theta(trained), _max_row_length(config)
     positions = stated_positions(trained)
     is_extended = longest > (positions or longest) and model.rope_theta > base
     if not model.rope or model.rope_theta == base or is_extended:
@@ -123,7 +123,7 @@ def stated_positions(trained: Mapping[str, Any]) -> int:
     return stated if type(stated) is int else 0
 
 
-def positions_of_section(model: ModelConfig, longest_row: int) -> int:
+def positions_of_section(model: ModelConfig, max_row_length: int) -> int:
     """Return the maximum sequence length: of the section, else the larger of the weights' and a row's length.
 
     A model fine-tuned on short rows keeps its maximum length.
@@ -131,7 +131,7 @@ def positions_of_section(model: ModelConfig, longest_row: int) -> int:
     if model.max_position_embeddings is not None:
         return model.max_position_embeddings
     trained = _read_weights_config(model)
-    return max(longest_row, stated_positions(trained) if trained else 0)
+    return max(max_row_length, stated_positions(trained) if trained else 0)
 
 
 def stated_rope_theta(trained: Mapping[str, Any]) -> float:
@@ -144,12 +144,12 @@ def rope_theta_for(config: RunConfig, folder: Path) -> float:
     """Return the base of rotary positions for the rows of a run, or 0 for learned positions."""
     model, trained = config.model, _read_config(folder / CONFIG)
     assert isinstance(model, ModelConfig)
-    length, head_size = _longest_row(config), model.hidden_size // model.num_attention_heads
+    length, head_size = _max_row_length(config), model.hidden_size // model.num_attention_heads
     base, positions = stated_rope_theta(trained), stated_positions(trained) or length
     return extended_base(base, positions, length, head_size) if model.rope else 0.0
 
 
-def _longest_row(config: RunConfig) -> int:
+def _max_row_length(config: RunConfig) -> int:
     return config.datacollator.max_length or config.dataset.max_seq_length
 
 

@@ -22,7 +22,7 @@ from neobert.families.nsa.model import NativeSparseAttention, NSAConfig, NSAForC
 from neobert.families.nsa.reference import AttentionResult
 from neobert.families.nsa.spec import attention_spec, linear_layers, model_section, unsupported_keys
 from neobert.families.nsa.telemetry import attention_metrics
-from neobert.families.table import longest_row, model_shape
+from neobert.families.table import max_row_length, model_shape
 from neobert.parallel import World
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def build(
         NSAConfig(
             **values,
             vocab_size=vocab_size,
-            max_position_embeddings=section.max_position_embeddings or longest_row(config),
+            max_position_embeddings=section.max_position_embeddings or max_row_length(config),
             use_cache=False,
         )
     )

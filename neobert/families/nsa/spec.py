@@ -50,8 +50,8 @@ def sliding_branch(spec: AttentionSpec) -> AttentionSpec:
     return replace(spec, selected=None, window=Window((0,), spec.selected.window - 1))
 
 
-def read_shape(model: NsaModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
-    """Return the shape of the model that the section describes, for rows of up to `longest_row` tokens."""
+def read_shape(model: NsaModelConfig, vocab_size: int, max_row_length: int) -> ModelShape:
+    """Return the shape of the model that the section describes, for rows of up to `max_row_length` tokens."""
     hidden, layers, linear = model.hidden_size, model.num_hidden_layers, linear_layers(model)
     return ModelShape(
         architecture="nsa",
@@ -62,7 +62,7 @@ def read_shape(model: NsaModelConfig, vocab_size: int, longest_row: int) -> Mode
         vocab_size=vocab_size,
         attention=attention_spec(model),
         positions="rotary",
-        max_positions=model.max_position_embeddings or longest_row,
+        max_positions=model.max_position_embeddings or max_row_length,
         rope_theta=model.rope_theta,
         linear_layers=linear,
         parameters=ParameterCount(

@@ -23,7 +23,7 @@ from neobert.data.batches.targets import IGNORED
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.segment_store import LengthStatistics
 from neobert.data.store.token_store import TokenStore
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 
 EDGE_LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 145, 300)
 MANY_SHORT = tuple(range(3, 23))
@@ -116,7 +116,7 @@ def build_leak_batch(
     Args:
         min_tokens: minimum tokens of a packed row, to reuse kernels that are compiled for one row length.
     """
-    longest = max(longest_row(config), *lengths)
+    longest = max(max_row_length(config), *lengths)
     ids_per_segment = (vocab_size - FIRST_ID) // (len(lengths) + 1)
     assert ids_per_segment > 1, f"vocabulary of {vocab_size} tokens is too small for {len(lengths)} segments"
     shape = batch_shape_for(config, lengths, longest, min_tokens)

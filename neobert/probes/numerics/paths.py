@@ -21,7 +21,7 @@ from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.families.neobert.build import backbone_from_model
 from neobert.families.neobert.spec import model_section, with_positions
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import StepKernels, TokenObjective, token_objective_for
 from neobert.objectives.compile import compile_objective
@@ -121,7 +121,7 @@ def build_path(
 ) -> Path:
     """Build a path with weights that expose leaks, or with the initial weights of training."""
     torch.manual_seed(config.seed)
-    section = with_positions(model_section(config), longest_row(config))
+    section = with_positions(model_section(config), max_row_length(config))
     shape = build_model_config(section, vocab_size, PAD_ID, kernels.model_attention, kernels.modules)
     with device:  # drawing 60 million weights on one core of the host takes seconds
         model = NeoBERTLMHead(shape)

@@ -24,7 +24,7 @@ import torch
 from neobert.config import replace
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
-from neobert.families.table import longest_row
+from neobert.families.table import max_row_length
 from neobert.kernel_table import (
     ATTENTION,
     ATTENTION_CHOICES,
@@ -92,8 +92,8 @@ def prepare_suite(config: RunConfig, device_type: str, *, every: bool) -> tuple[
 
 def make_setting(config: RunConfig, device: torch.device) -> ProbeSetting:
     """Return the probes' config, vocabulary size, dtype and microbatch, derived from the run's config."""
-    lengths = lengths_for(longest_row(config))
-    shape = batch_shape_for(config, lengths, longest_row(config))
+    lengths = lengths_for(max_row_length(config))
+    shape = batch_shape_for(config, lengths, max_row_length(config))
     small = probe_config(config, shape.rows)
     vocab_size = num_embedding_rows(config)
     dtype = getattr(torch, run_recipe(config).dtype)

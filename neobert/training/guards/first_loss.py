@@ -9,7 +9,7 @@ from pathlib import Path
 from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
-from neobert.families.table import initial_weights, longest_row
+from neobert.families.table import initial_weights, max_row_length
 from neobert.metric_names import EVAL_LOSS, SOURCE_LOSS
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import STEP_NAME
@@ -81,7 +81,7 @@ def _has_same_evaluation(config: RunConfig, parent: RunConfig) -> bool:
     configs = (config, parent)
     rates = {masking_rates(each.datacollator).evaluation for each in configs}
     masks = {(each.task, each.datacollator.mask_all) for each in configs}
-    sizes = {each.trainer.per_device_eval_batch_size * longest_row(each) for each in configs}
+    sizes = {each.trainer.per_device_eval_batch_size * max_row_length(each) for each in configs}
     batches = [each.trainer.eval_max_batches for each in configs]
     is_whole = batches == [None, None] or (len(set(batches)) == 1 and len(sizes) == 1)
-    return len(rates) == len(masks) == 1 and is_whole and longest_row(config) >= longest_row(parent)
+    return len(rates) == len(masks) == 1 and is_whole and max_row_length(config) >= max_row_length(parent)
