@@ -39,8 +39,8 @@ Version = Annotated[
 ]
 
 
-def _choose_colour(color: str) -> str:
-    """Set NO_COLOR or FORCE_COLOR, which child processes and other libraries read too."""
+def _set_colour_variables(color: str) -> str:
+    """Set NO_COLOR or FORCE_COLOR for this process and its children, unless `color` is auto; return it."""
     if color != "auto":
         os.environ.pop("NO_COLOR", None)
         os.environ["FORCE_COLOR" if color == "always" else "NO_COLOR"] = "1"
@@ -52,7 +52,7 @@ Color = Annotated[
     typer.Option(
         "--color",
         metavar="WHEN",
-        callback=_choose_colour,
+        callback=_set_colour_variables,
         help="Color the output: auto (on a terminal), always or never.",
         show_default=False,
     ),
@@ -72,10 +72,10 @@ def app_with_all_commands() -> typer.Typer:
 
 
 def make_parser(arguments: Sequence[str]) -> Any:
-    """Return a parser for only the command or group that the first argument names.
+    """Return a parser for the command or group that the first argument names, or for the whole app.
 
-    Declarations of other commands are not imported: typer inspects every option of every command that it has,
-    which for all commands takes as long as parsing a run file.
+    Declarations of other commands are not imported, because typer inspects every option, which for all
+    commands takes as long as parsing a run file.
     """
     for name in DECLARATIONS:
         import_module(name, __package__)
@@ -85,7 +85,7 @@ def make_parser(arguments: Sequence[str]) -> Any:
 
 
 def _app_with_commands(names: Sequence[str | None]) -> typer.Typer | None:
-    """Return the app with only these commands and groups; None if none of them is defined yet."""
+    """Return the app with only these commands and groups, or None if none of them is defined yet."""
     chosen = copy(app)
     chosen.registered_commands = [info for info in app.registered_commands if info.name in names]
     chosen.registered_groups = [
@@ -97,7 +97,10 @@ def _app_with_commands(names: Sequence[str | None]) -> typer.Typer | None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code; tracebacks are printed only if NEOBERT_TRACEBACK is 1."""
+    """Run a command line and return its exit code; errors are reported without a traceback.
+
+    With NEOBERT_TRACEBACK=1, an unexpected exception is raised.
+    """
     # pydantic's search for plugins reads the metadata of all packages, a tenth of the run time of `lint`.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     arguments = expand_json_option(arguments)

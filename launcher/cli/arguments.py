@@ -28,9 +28,9 @@ DOTTED_OPTION = re.compile(
     rf"--([A-Za-z_][\w-]*(?:\.[\w-]+)+|{'|'.join(KEYS_WITHOUT_SECTION)})(=.*)?", re.DOTALL
 )
 WEIGHTS_OF_OTHERS = ("model_name_or_path", "base_model", "model", "model_id", "pretrained_model_name_or_path")
-"""Options of other trainers that correspond to --from."""
+"""Options of other trainers that correspond to --from here."""
 KEY_TO_WRITE = re.compile(r"write (\w+\.\w+)(?:$|; )")
-"""Matches advice that names a single key, whose value has the same unit."""
+"""Matches advice to write one key whose value has the same unit."""
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
 # The parser's error class; its module depends on the version of typer.
 UsageError: Any = typer.BadParameter.__base__
@@ -46,7 +46,7 @@ class MisplacedArgumentError(ValueError):
 
 
 def split_passthrough(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split at the first `--` into this command's arguments and torchrun's."""
+    """Split arguments at the first `--` into this command's and torchrun's, which may be empty."""
     if "--" not in tokens:
         return list(tokens), []
     cut = list(tokens).index("--")
@@ -54,7 +54,7 @@ def split_passthrough(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def expand_json_option(tokens: Sequence[str]) -> list[str]:
-    """Replace `--json`, which every command with an output format accepts, by --output-format json."""
+    """Replace `--json` by --output-format=json, except after `--`."""
     cut = list(tokens).index("--") if "--" in tokens else len(tokens)
     ours = ("--output-format=json" if token == "--json" else token for token in tokens[:cut])
     return [*ours, *tokens[cut:]]
@@ -100,7 +100,7 @@ def _pop_first(tokens: deque[str]) -> list[str]:
 
 
 def _require_equals_sign(key: list[str], rest: deque[str]) -> None:
-    """Raise MisplacedArgumentError for `--set KEY VALUE`, with `--set KEY=VALUE` as the suggestion."""
+    """Raise MisplacedArgumentError if the value of a `--set KEY` follows as a separate argument."""
     following = rest[0] if rest else "--"
     if "=" in "".join(key) or following.startswith(("--", "@")) or ASSIGNMENT.match(following):
         return
@@ -117,7 +117,7 @@ def _pop_assigned_value(tokens: deque[str]) -> str:
 
 
 def _text_files(tokens: Sequence[str]) -> list[str]:
-    """Return the files after --text, except run files: the shell expands a pattern to several files."""
+    """Return the files directly after --text, several if the shell expanded a pattern; no run files."""
     following = tokens[tokens.index(TEXT) + 1 :] if TEXT in tokens else []
     files = takewhile(os.path.isfile, following)
     return [file for file in files if not file.lower().endswith(RUN_FILE_SUFFIXES)]
@@ -196,7 +196,7 @@ class ConfigCommand(TyperCommand):
                 formatter.write_dl(rows)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Complete config keys as options too, once a letter is typed: there are hundreds of keys."""
+        """Complete options; after `--` and a letter, also config keys, of which there are hundreds."""
         offered = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("--") and incomplete != "--":
             item = type(super().shell_complete(ctx, "--help")[0])

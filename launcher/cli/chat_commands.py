@@ -30,7 +30,7 @@ TopP = Annotated[
         metavar="P",
         min=0.01,
         max=1,
-        help="Sample from the most likely tokens whose probabilities sum to this value.",
+        help="Sample only from the most likely tokens whose probabilities sum to this value.",
     ),
 ]
 MaxTokens = Annotated[

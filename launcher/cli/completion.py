@@ -20,7 +20,7 @@ def config_keys(incomplete: str) -> list[str]:
 
 
 def key_options(incomplete: str) -> list[str]:
-    """Return the config keys that start with `incomplete`, spelled as options: `--trainer.max_steps`."""
+    """Return the sections' keys that start with `incomplete`, as options such as `--trainer.max_steps`."""
     return [f"--{key}" for key in config_keys(incomplete.removeprefix("--")) if "." in key]
 
 
@@ -33,7 +33,7 @@ def rule_codes(incomplete: str) -> list[str]:
 
 
 def export_formats(incomplete: str) -> list[str]:
-    """Complete the last name in a comma-separated list of export formats."""
+    """Return the comma-separated lists of export formats that complete the last name of `incomplete`."""
     from neobert.export_formats import FORMATS
 
     before, comma, last = incomplete.rpartition(",")

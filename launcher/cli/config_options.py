@@ -25,7 +25,7 @@ DataSet = Annotated[
 ]
 ModelSize = Annotated[
     Literal["tiny", "small", "base"] | None,
-    Option("--size", help="Size of the model. Default: tiny on a CPU, small on a GPU."),
+    Option("--size", help="Size of a new model. Default: tiny on a CPU, small on a GPU."),
 ]
 Task = Annotated[
     str | None,
@@ -40,7 +40,7 @@ Columns = Annotated[
     Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Override a key, such as classification.label_column=NAME. Also: --section.key VALUE.",
+        help="Set a key of the run file, as classification.label_column=NAME. Also: --section.key VALUE.",
     ),
 ]
 DeviceChoice = Annotated[
@@ -76,7 +76,7 @@ PairsFile = Annotated[
     Path, Argument(metavar="PAIRS", help="Table with a query and its document per row (.jsonl, .csv, ...).")
 ]
 MinedFile = Annotated[
-    Path, Option("--output", "-o", metavar="FILE", help="Output file, .jsonl, with columns of negatives.")
+    Path, Option("--output", "-o", metavar="FILE", help="Output file, .jsonl: the pairs and their negatives.")
 ]
 QueryColumn = Annotated[
     str | None,
@@ -85,7 +85,7 @@ QueryColumn = Annotated[
 PositiveColumn = Annotated[
     str | None,
     Option(
-        "--positive-column", metavar="NAME", help="Column of its document. Default: positive, answer, ..."
+        "--positive-column", metavar="NAME", help="Column of the document. Default: positive, answer, ..."
     ),
 ]
 NegativesCorpus = Annotated[
@@ -140,9 +140,9 @@ PreparedFolder = Annotated[
 ]
 PartOfText = Annotated[
     str | None,
-    Option("--part", metavar="K/N", help="Prepare part K of N into a folder of its own in --output."),
+    Option("--part", metavar="K/N", help="Prepare only part K of N, in a subfolder of --output."),
 ]
-PartsFolder = Annotated[Path, Argument(metavar="DIR", help="Folder with all parts.")]
+PartsFolder = Annotated[Path, Argument(metavar="DIR", help="Folder that contains all parts.")]
 TokenizerFolder = Annotated[
     Path, Option("--output", "-o", metavar="DIR", help="Output folder, empty or new.")
 ]

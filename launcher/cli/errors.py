@@ -32,7 +32,7 @@ LOST_WRITES = (*NO_ROOM, errno.EIO)
 FORMAT_OPTION = "--output-format"
 FORMATS = get_args(AnyFormat)
 PARSER_WORDS = re.compile(r"Value error, |Input (?=should be )|, unable to parse string as an? \w+$")
-"""Text that pydantic, which typer uses, adds to the message for an invalid value."""
+"""Matches text that pydantic, which typer uses, adds to the message for an invalid value."""
 FILE_OF_INIT = "init takes the file without an option: `init FILE`;"
 MEANT = {
     ("init", "--output"): FILE_OF_INIT,
@@ -46,7 +46,7 @@ STOPPED = "stopped before there was a result; no process is left running"
 
 
 def requested_format(arguments: Sequence[str]) -> str:
-    """Return a command line's output format, even if other arguments cannot be parsed; `text` by default."""
+    """Return the output format of a command line, without parsing its other arguments; `text` by default."""
     ours, _ = split_passthrough(arguments)
     requested = "text"
     for token, following in zip(ours, [*ours, ""][1:], strict=True):
@@ -73,7 +73,7 @@ def report_exception(error: BaseException, output_format: str) -> int:
 
 
 def _as_project_error(error: BaseException) -> ProjectError | None:
-    """Convert an exception to a ProjectError; None for an unexpected one."""
+    """Convert an expected exception to a ProjectError; return None for an unexpected one."""
     if isinstance(error, ProjectError):
         return error
     if isinstance(error, UsageError):
@@ -108,7 +108,7 @@ def _usage_error(error: Any) -> ProjectError:
 
 
 def _system_error(error: OSError | UnicodeEncodeError) -> ProjectError | None:
-    """Convert an error of the file system or the locale to a ProjectError; None for any other error."""
+    """Convert an error of the file system or the locale to a ProjectError; return None for other errors."""
     if isinstance(error, UnicodeEncodeError):
         message = f"this locale cannot represent a name in this run: {error.object!a}"
         return ProjectError("locale", message, "set PYTHONUTF8=1, or LC_ALL=C.UTF-8", exit_code=EXIT_USAGE)
@@ -142,7 +142,7 @@ def print_error(error: ProjectError, output_format: str) -> int:
 
 
 def _config_error_text(error: ConfigError) -> str:
-    """Format at most `MAX_SHOWN` problems of a config, as `lint` does."""
+    """Format the first `MAX_SHOWN` problems of a config as `lint` does, and the number of the others."""
     from launcher.report.formats.text import finding_text
     from launcher.report.report import error_findings
 
@@ -153,7 +153,7 @@ def _config_error_text(error: ConfigError) -> str:
 
 
 def _try_to_write(report: Report, output_format: str) -> None:
-    """Write the report to stdout; if that fails, write a line to stderr."""
+    """Write the report to stdout; if that fails, log the error on stderr."""
     from launcher.report.formats import print_report
 
     try:

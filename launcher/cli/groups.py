@@ -31,14 +31,14 @@ MEANT = {
     "eval": "evaluate",
     **dict.fromkeys(("dpo", "grpo", "kto", "reward"), "TRL: preferences and RL are not trained here"),
 }
-"""Commands by their names in other libraries."""
+"""Command to use here, by the name of the command in other libraries."""
 
 
 class CommandGroup(TyperGroup):
     """A command group whose help wraps the descriptions of commands instead of truncating them."""
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        """Return the command, with arguments converted without pydantic; None for an unknown name."""
+        """Return the command, with arguments converted without pydantic, or None for an unknown name."""
         command = super().get_command(ctx, name)
         if command is not None:
             convert_without_pydantic(command, ctx)
@@ -48,7 +48,7 @@ class CommandGroup(TyperGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command; for another library's command, raise an error with the equivalent here."""
+        """Return the command; a command of another library is a usage error with the equivalent here."""
         if args and args[0] in MEANT and args[0] not in self.list_commands(ctx):
             ctx.fail(f"No such command '{args[0]}'; use {MEANT[args[0]]}")
         return super().resolve_command(ctx, args)
@@ -91,7 +91,7 @@ class PlainConverter:
         self.item = get_args(annotation)[0] if is_list else annotation
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value converted to its annotated type. Raises typer's error if that fails."""
+        """Convert a value, or each value of a list, to the annotated type. Raises typer's usage error."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         items = value if isinstance(value, list | tuple) else [value]
@@ -108,7 +108,7 @@ class PlainConverter:
 
 
 def convert_without_pydantic(command: Any, ctx: Any) -> None:
-    """Use `PlainConverter` for a command's parameters, if this version of typer supports it."""
+    """Use `PlainConverter` for parameters without other validation, if this version of typer supports it."""
     for param in command.get_params(ctx):
         if hasattr(param, "_runtime_param") and not _has_other_validation(
             param.type_descriptor.parameter_info
@@ -127,7 +127,7 @@ def refuse_empty_paths(command: Any, ctx: Any) -> None:
 
 
 def _is_path(param: Any) -> bool:
-    """Return whether a parameter takes paths: by its annotation in typer 0.29, by click's type before.
+    """Return whether a parameter takes paths, by its annotation, or by click's type before typer 0.29.
 
     `--from` takes a path or a name on the Hub.
     """
@@ -146,7 +146,7 @@ def _process_path(process: Any, param: Any, ctx: Any, value: Any) -> Any:
 
 
 def _parse_args(parse: Any, command: Any, ctx: Any, args: list[str]) -> Any:
-    """Parse the arguments of a command, and set the command on a usage error that lacks it."""
+    """Parse the arguments of a command; a usage error without a context gets this command's."""
     try:
         return parse(command, ctx, args)
     except UsageError as error:
@@ -155,7 +155,7 @@ def _parse_args(parse: Any, command: Any, ctx: Any, args: list[str]) -> Any:
 
 
 def show_plain_argument_names(command: Any, ctx: Any) -> None:
-    """Show arguments as RUN or [FILE]: typer adds braces, as for choices, and types such as list[Path]."""
+    """Show arguments as RUN or [FILE], instead of with typer's braces and types such as list[Path]."""
     for param in command.get_params(ctx):
         if param.param_type_name == "argument" and param.metavar is not None:
             usage = param.metavar if param.required else f"[{param.metavar}]"

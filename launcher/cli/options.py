@@ -58,7 +58,7 @@ Context = Annotated[
         "--context",
         metavar="TOKENS",
         min=32,
-        help="With --from: extend the model to rows of this many tokens. Sets the "
+        help="With --from: extend the context of the model to this many tokens. Sets the "
         "rotary base, the batch and the minimum length of documents.",
     ),
 ]
@@ -77,7 +77,7 @@ Verbose = Annotated[bool, Option("--verbose", "-v", help="Show every value or ch
 
 
 def require_at_most_one(**values: object) -> None:
-    """Raise `ProjectError` if more than one of these options is set.
+    """Raise `ProjectError` if more than one of these options is set (not None).
 
     Options are passed by parameter name: `prompt_text` is --prompt-text.
     """

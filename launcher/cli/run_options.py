@@ -19,7 +19,11 @@ Levels = Annotated[
 ]
 FactsFile = Annotated[
     Path | None,
-    Option("--facts", metavar="FILE", help="Check recorded facts; run no probes, write no receipt."),
+    Option(
+        "--facts",
+        metavar="FILE",
+        help="Check recorded facts instead of this machine; runs no probes and writes no receipt.",
+    ),
 ]
 SaveFacts = Annotated[Path | None, Option("--save-facts", metavar="FILE", help="Save the facts as JSON.")]
 ResultsFolder = Annotated[
@@ -38,7 +42,12 @@ Full = Annotated[bool, Option("--full", help="Probe all installed backends, not 
 # train; the last six as torchrun names them
 CHECKS, PROCESSES, SEVERAL_RUNS = "Checks", "Several processes", "Several runs"
 Resume = Annotated[
-    str | None, Option("--resume", metavar="auto|never|PATH", help="Checkpoint to resume from.")
+    str | None,
+    Option(
+        "--resume",
+        metavar="auto|never|PATH",
+        help="Checkpoint to resume from; auto takes the newest of the run.",
+    ),
 ]
 ReceiptFile = Annotated[
     Path | None,
@@ -55,7 +64,7 @@ Unguarded = Annotated[
         "--unguarded",
         rich_help_panel=CHECKS,
         metavar="REASON",
-        help="Launch even if checks fail; REASON is recorded.",
+        help="Launch even if checks fail; REASON is recorded with the run.",
     ),
 ]
 Stages = Annotated[
@@ -148,7 +157,7 @@ DryRun = Annotated[
     Option(
         "--dry-run",
         rich_help_panel=CHECKS,
-        help="Check config and run directory, print command and files, start nothing.",
+        help="Check the config and the run directory and print the command and its files; start nothing.",
     ),
 ]
 BatchSize = Annotated[
@@ -192,7 +201,7 @@ By = Annotated[
     Literal["step", "tokens"] | None,
     Option(
         "--by",
-        help="Compare at equal steps or tokens. Default: steps, if all runs have equal tokens per step.",
+        help="Compare at equal steps or tokens. Default: steps if all runs have equal tokens per step.",
     ),
 ]
 ReportedRuns = Annotated[
@@ -205,7 +214,8 @@ ReportedRuns = Annotated[
 RunsFolder = Annotated[
     Path | None,
     Argument(
-        metavar="DIR", help="Folder that holds runs. Default: runs, or without it the current directory."
+        metavar="DIR",
+        help="Folder that contains runs. Default: runs if it exists, else the current directory.",
     ),
 ]
 ReportFile = Annotated[
@@ -234,7 +244,7 @@ Differing = Annotated[
     ),
 ]
 BenchSteps = Annotated[int, Option("--steps", metavar="N", help="Steps per config and round.")]
-BenchTrim = Annotated[int, Option("--trim", metavar="N", help="Warm-up steps to discard.")]
+BenchTrim = Annotated[int, Option("--trim", metavar="N", help="Warm-up steps to discard in each round.")]
 BenchRounds = Annotated[int, Option("--rounds", metavar="N", help="Rounds per config; a verdict needs 6.")]
 BenchData = Annotated[
     Literal["synthetic", "own"], Option("--data", help="Synthetic documents, or the run's own data.")
@@ -248,5 +258,5 @@ BenchOutput = Annotated[
 
 SpeedrunRules = Annotated[Path, Argument(metavar="RULES", help="Rule file (docs/speedrun.md).")]
 SpeedrunDryRun = Annotated[
-    bool, Option("--dry-run", help="Check rules, sources and runs, list the runs, start nothing.")
+    bool, Option("--dry-run", help="Check the rules, sources and runs and list the runs; start nothing.")
 ]

@@ -18,12 +18,14 @@ Nodes = Annotated[
     Option(
         "--nodes",
         metavar="N|MIN:MAX",
-        help="Number of nodes. On Slurm MIN:MAX takes as many as are free, with trainer.keep_step.",
+        help="Number of nodes. MIN:MAX (Slurm, with trainer.keep_step) takes as many as are free.",
     ),
 ]
 Time = Annotated[str, Option("--time", metavar="HH:MM:SS", help="Time limit. Default: the partition's.")]
 Partition = Annotated[str, Option("--partition", metavar="NAME", help="Partition. Default: the cluster's.")]
-Account = Annotated[str, Option("--account", metavar="NAME", help="Account to charge.")]
+Account = Annotated[
+    str, Option("--account", metavar="NAME", help="Account to charge. Default: the cluster's.")
+]
 Qos = Annotated[str, Option("--qos", metavar="NAME", help="Quality of service of the job.")]
 SignalLead = Annotated[
     int | None,
@@ -35,7 +37,13 @@ SignalLead = Annotated[
     ),
 ]
 RequeueLimit = Annotated[
-    int, Option("--requeue-limit", metavar="N", min=0, help="Times that the job queues itself again.")
+    int,
+    Option(
+        "--requeue-limit",
+        metavar="N",
+        min=0,
+        help="Maximum number of times that the job queues itself again.",
+    ),
 ]
 Setup = Annotated[
     str,
@@ -61,9 +69,10 @@ Volume = Annotated[
         help="Shared volume (Kubernetes: a claim) to mount for the run directory and the data. Repeatable.",
     ),
 ]
-Print = Annotated[bool, Option("--print", help="Print the job, queue nothing.")]
+Print = Annotated[bool, Option("--print", help="Print the job instead of queuing it.")]
 Output = Annotated[
-    Path | None, Option("--output", "-o", metavar="FILE", help="Write the job to a file, queue nothing.")
+    Path | None,
+    Option("--output", "-o", metavar="FILE", help="Write the job to a file instead of queuing it."),
 ]
 Parallel = Annotated[
     int,

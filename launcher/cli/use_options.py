@@ -45,7 +45,9 @@ ExportDtype = Annotated[
 ]
 ExportResults = Annotated[
     list[Path] | None,
-    Option("--results", metavar="FILE", help="JSON of `evaluate` for the model card. Repeatable."),
+    Option(
+        "--results", metavar="FILE", help="Result file of `evaluate` to add to the model card. Repeatable."
+    ),
 ]
 
 # encode
@@ -128,8 +130,7 @@ IndexFolder = Annotated[
     Option(
         "--index",
         metavar="DIR",
-        help="New folder for an index of passages of the texts, for `search`: at most 512 tokens, or "
-        "--max-length.",
+        help="New folder for an index for `search`, of passages of at most 512 tokens, or --max-length.",
     ),
 ]
 Prompt = Annotated[
@@ -141,13 +142,20 @@ Prompt = Annotated[
     ),
 ]
 PromptText = Annotated[
-    str | None, Option("--prompt-text", metavar="TEXT", help="Prompt as text; an empty text for none.")
+    str | None,
+    Option(
+        "--prompt-text",
+        metavar="TEXT",
+        help="Prompt to prepend to each text; an empty text disables the prompt.",
+    ),
 ]
 
 # search
 SearchedIndex = Annotated[Path, Argument(metavar="DIR", help="Folder written by `encode --index`.")]
-Query = Annotated[str, Argument(metavar="QUERY", help="Text, or - for lines of standard input.")]
-Top = Annotated[int, Option("--top", metavar="N", min=1, help="Texts to print per query.")]
+Query = Annotated[
+    str, Argument(metavar="QUERY", help="Text to search for, or - for lines of standard input.")
+]
+Top = Annotated[int, Option("--top", metavar="N", min=1, help="Number of texts to print per query.")]
 IndexModel = Annotated[
     Path | None,
     Option("--model", metavar="FOLDER", help="Folder of the index's model, if it was moved."),
@@ -180,7 +188,10 @@ EveryClass = Annotated[bool, Option("--every-class", help="Add the probability o
 # evaluate
 BlimpData = Annotated[
     Path,
-    Argument(metavar="DATA", help="Sentence pairs: a .jsonl or .parquet file, or one per paradigm."),
+    Argument(
+        metavar="DATA",
+        help="Sentence pairs: a .jsonl or .parquet file, or a folder with one file per paradigm.",
+    ),
 ]
 BeirData = Annotated[
     Path, Argument(metavar="DATA", help="Folder with corpus.jsonl, queries.jsonl and qrels.tsv.")
@@ -201,7 +212,7 @@ PasskeyLengths = Annotated[
     str, Option("--lengths", metavar="TOKENS", help="Lengths of the documents: 512,1k,4k (1k is 1,024).")
 ]
 PasskeyTrials = Annotated[
-    int, Option("--trials", metavar="N", min=1, help="Documents of each length and depth.")
+    int, Option("--trials", metavar="N", min=1, help="Number of documents of each length and depth.")
 ]
 PasskeySeed = Annotated[int, Option("--seed", metavar="N", help="Seed of the documents.")]
 PasskeyLeast = Annotated[
@@ -245,10 +256,11 @@ Transfer = Annotated[
     ),
 ]
 RandomWeights = Annotated[
-    bool, Option("--random-weights", help="Train the same shape from random weights, for comparison.")
+    bool,
+    Option("--random-weights", help="Train a model of the same shape from random weights, for comparison."),
 ]
 KeepCheckpoints = Annotated[
-    bool, Option("--keep-checkpoints", help="Keep the checkpoints of finished runs. Default: only metrics.")
+    bool, Option("--keep-checkpoints", help="Keep the checkpoints of finished runs, not only their metrics.")
 ]
 Device = Annotated[
     Literal["cpu", "cuda"] | None,
@@ -256,7 +268,7 @@ Device = Annotated[
 ]
 PairsPerParadigm = Annotated[
     int | None,
-    Option("--pairs-per-paradigm", metavar="N", min=1, help="Score only the first pairs of each paradigm."),
+    Option("--pairs-per-paradigm", metavar="N", min=1, help="Score only the first N pairs of each paradigm."),
 ]
 Prompts = Annotated[Path, Argument(metavar="PROMPTS", help="File of prompts, .txt or .jsonl.")]
 MaxTokens = Annotated[

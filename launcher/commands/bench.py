@@ -36,7 +36,7 @@ A, B = "a", "b"
 WITHOUT_EFFECT: tuple[Effect, ...] = ("reporting", "limits", "start")  # no measured step depends on these
 Differences = dict[str, tuple[Any, Any]]
 HEAD = ("arm", "tokens/s", "ms/step", "data wait", "host-bound", "MFU (measured)", "MFU (nominal)")
-"""MFU is relative to the peak FLOP/s measured on this machine, and to the peak of the data sheet."""
+"""Column heads; the two MFU are relative to the measured peak FLOP/s and to the data sheet's."""
 COLOUR = {"b is faster": "green", "b is slower": "red"}
 
 
@@ -45,7 +45,7 @@ class BenchArguments:
     """Arguments of `bench`.
 
     Attributes:
-        against: profile or run file of arm b; None: the same as arm a.
+        against: profile or run file of arm b; None uses arm a's.
         b_overrides: overrides of arm b only, applied after the overrides of both arms.
         differing: keys or sections that may differ, in addition to the keys of `b_overrides`.
         steps: measured steps per arm and round.
@@ -72,7 +72,7 @@ def run(arguments: BenchArguments, output_format: str) -> int:
     for name, resolved in arms.items():
         require_single_process(resolved)
         hide_gpus_from_cpu_run(resolved)
-        print_findings(name, resolved)
+        log_failed_checks(name, resolved)
     require_writable(arguments.output)
     request = Request(
         arms={name: to_dict(resolved.config) for name, resolved in arms.items()},
@@ -106,7 +106,7 @@ def resolve_arms(arguments: BenchArguments) -> dict[str, ResolvedRun]:
 
 
 def differences_between(arms: list[ResolvedRun]) -> Differences:
-    """Return the values of both arms for each differing key that affects a step; empty for one arm."""
+    """Return the values of both arms for each key that differs and affects a step; empty for a single arm."""
     first, second = (
         without_effects(flatten(to_dict(arm.config)), WITHOUT_EFFECT) for arm in (arms[0], arms[-1])
     )
@@ -139,7 +139,7 @@ def refuse_undeclared_differences(
 
 
 def require_single_process(resolved: ResolvedRun) -> None:
-    """Raise `ProjectError` for a run with several processes: each arm runs in one."""
+    """Raise `ProjectError` for a run with several processes, because each arm is measured in one."""
     distributed = resolved.config.distributed
     if distributed.nproc_per_node * distributed.nnodes > 1:
         raise ProjectError(
@@ -151,8 +151,8 @@ def require_single_process(resolved: ResolvedRun) -> None:
         )
 
 
-def print_findings(name: str, resolved: ResolvedRun) -> None:
-    """Print the failed checks of an arm. They do not stop the measurement."""
+def log_failed_checks(name: str, resolved: ResolvedRun) -> None:
+    """Log the failed static checks of an arm, which do not stop the measurement."""
     findings, _ = judge(resolved, plan_run(resolved), levels=(Level.STATIC,))
     for finding in findings:
         if finding.severity is Severity.FAIL and not finding.waived:

@@ -46,12 +46,12 @@ class ReplySource(Protocol):
     def __exit__(self, *error: object) -> object: ...
 
     def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | ReplyEnd]:
-        """Yield the text of a reply in pieces, then its end. Ctrl-C ends it early, or is raised."""
+        """Yield the text of a reply in pieces, then its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Model name on a server (None: the first it lists), and the variable with its API key (None: no key)."""
+    """Model name on a server, or None for the first one; environment variable with the API key, or None."""
 
     model: str | None
     api_key_variable: str | None
@@ -59,7 +59,7 @@ class ServerSettings:
 
 @dataclass(slots=True)
 class Conversation:
-    """Messages of a conversation, with the system prompt (if any) first."""
+    """Messages of a conversation; the system prompt is first, unless it is empty."""
 
     system: str
     messages: list[Message] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Conversation:
         self.clear()
 
     def clear(self) -> None:
-        """Keep the system prompt only."""
+        """Remove all messages but the system prompt."""
         self.messages = [{"role": "system", "content": self.system}] if self.system else []
 
 
@@ -164,7 +164,7 @@ class FolderReplies:
         self._open = ExitStack()
 
     def __enter__(self) -> FolderReplies:
-        """Start the child, and wait until the model is loaded. Raises its `ProjectError`."""
+        """Start the child and wait until the model is loaded. Raises the `ProjectError` that it reports."""
         with ExitStack() as opening, activity("loading the model"):
             child = running_json_child(MODULE, self._request, stdin=subprocess.PIPE)
             self._child, self._error_file = opening.enter_context(child)
@@ -179,7 +179,10 @@ class FolderReplies:
         self._open.close()
 
     def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | ReplyEnd]:
-        """Yield the text of a reply in pieces, then its end; Ctrl-C ends it. Raises `ProjectError`."""
+        """Yield the text of a reply in pieces, then its end; Ctrl-C ends the reply early.
+
+        Raises the `ProjectError` that the child reports.
+        """
         assert self._child.stdin is not None
         request = {"messages": messages, "sampling": asdict(sampling)}
         with _forward_interrupts(self._child):
@@ -192,7 +195,7 @@ class FolderReplies:
         yield ReplyEnd(**answer["ending"])
 
     def _read_line(self) -> dict[str, Any]:
-        """Return the child's next line. Raises its `ProjectError` if it ended."""
+        """Return the child's next line as JSON. Raises `ProjectError` if the child has ended."""
         assert self._child.stdout is not None
         if line := self._child.stdout.readline():
             return dict(json.loads(line))
@@ -213,10 +216,10 @@ def _forward_interrupts(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 class _RedirectRefuser(HTTPRedirectHandler):
-    """Handler that raises an error for a redirect: key and conversation are meant for one server only."""
+    """Handler that follows no redirect, because key and conversation are meant for one server only."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Reject the redirect."""
+        """Return None, which makes urllib raise an HTTPError."""
 
 
 WITHOUT_REDIRECTS = build_opener(_RedirectRefuser)
@@ -247,14 +250,14 @@ class ServerReplies:
                 models = None
             if not (isinstance(models, list) and models and isinstance(models[0], dict)):
                 hint = "pass --model NAME; `neobert-launch serve` prints the name of its model"
-                raise ProjectError("chat", "the server lists no model", hint, self._url, EXIT_USAGE)
+                raise ProjectError("chat", "the server does not list a model", hint, self._url, EXIT_USAGE)
             self._model = str(models[0].get("id"))
         return self
 
     def __exit__(self, *error: object) -> None: ...
 
     def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | ReplyEnd]:
-        """Yield the text of a reply in pieces, then its end. Raises `ProjectError`."""
+        """Yield the text of a reply in pieces, then its end. Raises `ProjectError` if the request fails."""
         body = {
             "model": self._model, "messages": messages, "stream": True, "seed": self._seed,
             "temperature": sampling.temperature, "top_p": sampling.top_p, "max_tokens": sampling.max_tokens,
@@ -288,7 +291,7 @@ class ServerReplies:
 
 
 def _first_choices(response: Any) -> Iterator[dict[str, Any]]:
-    """Yield the first choice in each event of a stream."""
+    """Yield the first choice of each event in a stream; events without one are skipped."""
     for line in response:
         if not line.startswith(DATA) or line[len(DATA) :].strip() == DONE:
             continue

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.commands.status import select_runs
-from launcher.rundir.compared_keys import compared_keys
+from launcher.rundir.comparable_values import comparable_values
 from launcher.rundir.discovery import relative_names
 from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_history import Axis, RunHistory, common_positions
@@ -45,7 +45,7 @@ MISSING = "(no such key)"
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run to compare. `metric`: name of the metric that selects checkpoints, or the evaluation loss."""
+    """A run to compare; `metric` is the metric that selects its checkpoints, or the evaluation loss."""
 
     name: str
     status: RunStatus
@@ -92,7 +92,7 @@ def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
 
 def _read_compared_run(folder: Path, name: str, status: RunStatus, axis: Axis) -> ComparedRun:
     resolved, manifest = read_json(folder / RESOLVED), read_json(folder / MANIFEST)
-    flat = compared_keys(flatten(resolved))
+    flat = comparable_values(flatten(resolved))
     if isinstance(manifest.get(CODE), str):
         flat[CODE] = manifest[CODE]
     selecting = selecting_metric(resolved)
@@ -121,7 +121,7 @@ def _have_equal_step_tokens(statuses: Sequence[RunStatus]) -> bool:
 
 
 def differing_keys(runs: Sequence[ComparedRun]) -> list[str]:
-    """Return the sorted keys that differ between the runs; a key that only some runs have counts as well."""
+    """Return the sorted keys whose values differ between the runs, or that only some runs have."""
     keys = sorted({key for each in runs for key in each.config})
     return [
         key
@@ -139,7 +139,7 @@ def _metric_names(runs: Sequence[ComparedRun]) -> list[str]:
 
 
 def metric_rows(runs: Sequence[ComparedRun], name: str) -> list[MetricRow]:
-    """Return the values of a metric in all runs at equal steps or token counts.
+    """Return rows with the values of a metric in all runs, at equal steps or token counts.
 
     Training losses are means since the previous row. A run that failed before its first metrics has no
     values; with fewer than two other runs, the result is empty.
@@ -183,7 +183,7 @@ def _config_value_text(run: ComparedRun, key: str) -> str:
 
 
 def _config_text(runs: Sequence[ComparedRun], differing: Sequence[str]) -> str:
-    """Format the differing keys as a table if it fits the terminal, else as one block per key."""
+    """Format the differing keys with values and origins: a table if it fits the terminal, else blocks."""
     keys = set[str]().union(*(each.config for each in runs))
     head = paint(f"config: {len(differing)} of {len(keys)} keys differ", "bold")
     if not differing:

@@ -62,9 +62,10 @@ Row = tuple[str, str]
 
 
 def prepare(selection: Selection, output: Path | None, part: str | None, output_format: str) -> int:
-    """Tokenize the text of a run into `output`, or into the cache if None, and print the report.
+    """Tokenize the text of a run into `output` (None: the cache), print the report and return the exit code.
 
-    `part`, such as 3/64, prepares a part of the text.
+    If `part` is set, such as 3/64, only this part of the text is prepared. Raises `ProjectError` if `output`
+    is not empty or the text cannot be prepared.
     """
     resolved = selection.require()
     if part is not None:
@@ -93,7 +94,7 @@ def join(folder: Path, output_format: str) -> int:
 
 
 def _print_prepared(report: dict[str, Any], output_format: str) -> int:
-    """Print the report. Raises `ProjectError` DAT002 if the text has token ids of another tokenizer."""
+    """Print the report. Raises `ProjectError` DAT002 if token ids do not decode to the same ids again."""
     console.write(result_json(report) if output_format == "json" else prepared_text(report))
     for violation in foreign_ids(report.get("token_ids", {})):
         raise ProjectError("DAT002", violation.message, violation.hint, violation.path)
@@ -186,7 +187,7 @@ def mine(request: Request, output_format: str) -> int:
 
 
 def prepared_text(report: Report) -> str:
-    """Format the main values from a `data prepare` report as rows; the JSON output has all values."""
+    """Format the main values of a `data prepare` report as rows, and the first conversation, if any."""
     splits = (_split_rows(name, report[split]) for split, name in SPLITS.items() if split in report)
     rows = [*(row for split in splits for row in split), *_corpus_rows(report.get("corpora", {}))]
     text = format_columns([*_part_rows(report), *rows, *_shape_rows(report)])
@@ -194,7 +195,7 @@ def prepared_text(report: Report) -> str:
 
 
 def _part_rows(report: Report) -> Iterator[Row]:
-    """Yield the rows for one text part, or for joined parts."""
+    """Yield the rows about one part of a text, or about joined parts; none for a whole text."""
     if "parts" in report:
         yield "parts", f"{report['parts']:,}, joined"
     if "part" not in report:

@@ -121,7 +121,7 @@ def _has_gpu() -> bool:
 
 def _require_valid_tasks(request: GlueRequest) -> None:
     if unknown := [name for name in request.tasks if name not in TASKS]:
-        message = f"unknown task {printable(', '.join(unknown))}"
+        message = f"{printable(', '.join(unknown))} is not a task or suite"
         if (reason := LEFT_OUT.get(unknown[0])) is not None:
             message = f"task {unknown[0]} is not supported: {reason}"
         hint = f"choose tasks ({', '.join(TASKS)}) or suites ({', '.join(suite.name for suite in SUITES)})"
@@ -135,7 +135,10 @@ def _require_valid_tasks(request: GlueRequest) -> None:
 
 
 def _read_model_config(model: Path) -> dict[str, Any]:
-    """Read config.json. Raises `ProjectError` if the model cannot be trained, or if its sizes are missing."""
+    """Read config.json of a model.
+
+    Raises `ProjectError` if it cannot be read, lacks a size, or is of a model that cannot be trained.
+    """
     try:
         settings = parse_json(model / CONFIG)
     except (OSError, ValueError) as error:
@@ -151,7 +154,7 @@ def _read_model_config(model: Path) -> dict[str, Any]:
 
 
 def _delete_checkpoints(suite: GlueSuite, points: Iterable[GlueRun]) -> None:
-    """Delete the checkpoints of finished runs, unless the request keeps them.
+    """Delete the checkpoints of finished runs unless the request keeps them.
 
     All checkpoints of a large model's runs would fill a disk.
     """
@@ -168,7 +171,7 @@ def _refuse_unusable_overrides(suite: GlueSuite) -> None:
 
 
 def _train_point(point: GlueRun, request: GlueRequest) -> int:
-    """Train one run and return its exit code. Its summary goes to standard error, the table to stdout."""
+    """Train one run and return its exit code; its output goes to standard error."""
     launch = train.TrainRequest(
         _point_selection(point, request),
         Topology(),
@@ -191,7 +194,7 @@ def _point_selection(point: GlueRun, request: GlueRequest) -> Selection:
 
 
 def _write_report(suite: GlueSuite) -> dict[str, Any]:
-    """Write glue.json, unless no run has a result; return its content."""
+    """Write glue.json if any run has a result, and return its content."""
     report = _make_report(suite)
     if report["tasks"]:
         write_text(suite.request.output / RESULTS, result_json(report))

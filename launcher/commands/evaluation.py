@@ -40,7 +40,7 @@ class EvaluatedModel:
     device: str | None
 
     def settings(self) -> dict[str, Any]:
-        """Return the values that a child process needs. Raises `ProjectError` without a model."""
+        """Return the values that a child process needs. Raises `ProjectError` if the folder has no model."""
         folder = expand_user(self.folder)
         require_model_folder(folder)
         return {"folder": str(folder.absolute()), "dtype": self.dtype, "device": self.device}
@@ -48,10 +48,10 @@ class EvaluatedModel:
 
 @contextmanager
 def output_folder(output: Path | None) -> Iterator[Path]:
-    """Yield the absolute path of a folder for results; without `output`, a temporary one.
+    """Yield the absolute path of a folder for results, or of a temporary folder if `output` is None.
 
-    The folder is created; it is removed again if it is new and still empty after an error. Raises
-    `ProjectError` without a working directory.
+    The folder is created, and removed again if it is new and still empty after an error. Raises
+    FileNotFoundError if the working directory was removed.
     """
     require_working_directory()
     if output is None:
@@ -174,7 +174,10 @@ def run_passkey(
 
 
 def parse_lengths(text: str) -> list[int]:
-    """Return the lengths of `512,1k,4k` in tokens; 1k is 1,024. Raises `ProjectError`."""
+    """Parse `512,1k,4k` to lengths in tokens, sorted and without repetitions; 1k is 1,024.
+
+    Raises `ProjectError` for a part that is not a number from 1 to `LONGEST`.
+    """
     return sorted({_parse_length(part.strip()) for part in text.split(",")})
 
 
@@ -182,7 +185,7 @@ def _parse_length(part: str) -> int:
     number = NUMBER.fullmatch(part)
     tokens = int(number[1]) * (1024 if number[2] else 1) if number else 0
     if not 0 < tokens <= LONGEST:
-        wrong = part[:20] or "an empty part"
+        wrong = repr(part[:20]) if part else "an empty part"
         message = f"{LENGTHS} has {wrong}, which is not a number of tokens from 1 to {LONGEST:,}"
         raise ProjectError("usage", message, f"write {LENGTHS} 512,1k,4k", LENGTHS, EXIT_USAGE)
     return tokens
@@ -234,7 +237,10 @@ def run_similarity(
     output: Path | None,
     output_format: str,
 ) -> int:
-    """Correlate the similarities of pairs with their scores; `names` are the columns of the table."""
+    """Correlate the similarities of pairs of texts with their scores, and print the correlations.
+
+    `names` are the table's columns of the two texts and the score; None selects a usual name.
+    """
     request = _embedding_request(model, data) | {"columns": names}
     with output_folder(output) as place:
         evaluate_in_child("similarity", request, place / "similarity.json", _similarity_text, output_format)
@@ -286,7 +292,9 @@ def run_mteb(
 ) -> int:
     """Run the tasks or the benchmark, and print the scores by task type; return 1 if a task failed."""
     if (benchmark is None) == (not tasks):
-        message = "exactly one of --benchmark and --tasks is required"
+        message = (
+            f"--benchmark and --tasks are {'both' if tasks else 'neither'} given, but exactly one is needed"
+        )
         hint = "add --benchmark 'MTEB(eng, v2)' or --tasks STSBenchmark,NFCorpus"
         raise ProjectError("mteb-tasks", message, hint, exit_code=EXIT_USAGE)
     request = {"model": asdict(model), "benchmark": benchmark, "tasks": list(tasks)}

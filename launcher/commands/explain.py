@@ -37,7 +37,10 @@ IMPLIED = "follows from other keys of the run"
 
 
 def run(key: str, selection: Selection, output_format: str) -> int:
-    """Print a config key, or a value of the plan with its reason, for a run or for the default config."""
+    """Print a config key, or a value of the plan with its reason, for a run or for the default config.
+
+    Raises ProjectError for an unknown key.
+    """
     resolved = selection.resolve()
     derived = dict(plan_run(resolved).derived())
     name = key.removeprefix(PLAN)
@@ -53,13 +56,16 @@ def run(key: str, selection: Selection, output_format: str) -> int:
 
 
 def _full_key(key: str) -> str:
-    """Return the full path of a key name that only one section has; any other `key` unchanged."""
+    """Return the full path of a key that is named without its section, if only one section has it.
+
+    Any other `key` is returned unchanged.
+    """
     named = keys_named(key)
     return named[0] if len(named) == 1 else key
 
 
 def _with_suggestions(error: ProjectError, key: str, derived: Mapping[str, Derived[Any]]) -> ProjectError:
-    """Return the error, with a hint at the rule, key or value of the plan that `key` resembles."""
+    """Return the error, with a hint that names what resembles `key`: a rule, keys, or a value of the plan."""
     if key.upper() in RULES:
         error.hint = f"{key.upper()} is a rule: `neobert-launch rule {key.upper()}`"
         return error

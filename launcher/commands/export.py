@@ -54,7 +54,7 @@ class ExportArguments:
 
 
 def run(arguments: ExportArguments, output_format: str) -> int:
-    """Export the model in each format; print the differences between its outputs and each export's."""
+    """Export the model in each format, and print how far the outputs of each export differ; return 0."""
     require_formats(arguments.formats)
     _require_dtype_support(arguments.dtype, arguments.formats)
     folders = choose_folders(arguments.source, arguments.average)
@@ -83,7 +83,9 @@ def require_formats(names: Sequence[str]) -> None:
         meant = f"did you mean {near[0]}? " if near else ""
         raise ProjectError(
             "export-format",
-            f"unknown format {listed(unknown_formats(names))}" if names else "no export format is given",
+            f"{listed(unknown_formats(names))} is not an export format"
+            if names
+            else "no export format is given",
             f"{meant}--to takes {', '.join(FORMATS)}, separated by commas",
             "--to",
             EXIT_USAGE,
@@ -126,7 +128,7 @@ def _require_usable_results(arguments: ExportArguments) -> None:
 def require_new_folders(output: Path, names: Sequence[str]) -> None:
     """Raise `ProjectError` if the output folder of a format exists, because its files may be in use.
 
-    Names the formats that an earlier export did not finish, because repeating the command does not resume it.
+    The hint names the formats that do not exist yet, because repeating the command does not resume an export.
     """
     existing = [name for name in names if (output / name).exists()]
     if existing:
@@ -142,10 +144,11 @@ def require_new_folders(output: Path, names: Sequence[str]) -> None:
 
 
 def choose_folders(source: Path, average: str) -> list[Path]:
-    """Return the folders to export: the best or newest checkpoint, the given one, or all to average.
+    """Return the folder to export, or the folders to average.
 
-    Checkpoints are verified against their manifest. A folder without a manifest is accepted if it has a
-    config and weights, as transformers saves them.
+    A run directory stands for its best checkpoint, or else its newest. Checkpoints are verified against their
+    manifest; a folder without one is accepted if it has a config and weights, as transformers saves them.
+    Raises `ProjectError` if there is nothing to export.
     """
     if not source.exists():
         raise _source_error(source, "no such folder")
@@ -212,7 +215,7 @@ def _average_error(message: str, available: Sequence[int]) -> ProjectError:
 
 
 def export_text(report: Mapping[str, Any], output: Path) -> str:
-    """Format the report as a table of formats, folders (below `output` as given) and differences."""
+    """Format the report as a table of formats, their folders below `output`, and differences."""
     return format_columns([HEAD, *(_format_row(name, each, output) for name, each in report.items())])
 
 
@@ -224,6 +227,6 @@ def _format_row(name: str, report: Mapping[str, Any], output: Path) -> tuple[str
 
 
 def _steps_text(source: Sequence[Mapping[str, Any]]) -> str:
-    """Return the exported checkpoint's step, or all averaged steps; `-` for a model without a step."""
+    """Return the step of the exported checkpoint, or the averaged steps; `-` for a model without a step."""
     steps = ", ".join("-" if each["step"] is None else str(each["step"]) for each in source)
     return f"mean of {steps}" if len(source) > 1 else steps

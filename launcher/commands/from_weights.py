@@ -42,7 +42,7 @@ from neobert.tasks.specs import SPECS, spec_of, text_task
 from profiles.registry import resolve_run
 
 OF_CONVERSATIONS = ("DAT020", "SFT001")
-"""Errors about rows of a table that has the columns of conversations."""
+"""Codes of errors about rows in a table that has the columns of conversations."""
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
 
 
@@ -52,9 +52,9 @@ class RunFileRequest:
 
     Attributes:
         file: the run file to write.
-        weights: folder or Hub name; None: random weights.
-        text: file or folder; None: `dataset`, a Hub dataset or builtin text.
-        context: tokens per row; None: as many as cover the texts.
+        weights: folder or Hub name; None for random weights.
+        text: file or folder; None to use `dataset`, a Hub dataset or builtin text.
+        context: tokens per row; None for as many as cover the texts.
         named: given keys that determine others: columns, classification.problem, adapter.type.
     """
 
@@ -94,7 +94,7 @@ class RunFile(NamedTuple):
     """Content of a run file.
 
     Attributes:
-        notes: what was inferred from labelled texts, and from names of files, one line each.
+        notes: one line each on what was inferred from labelled texts and from names of files.
         preview: the first texts; None for labelled rows.
     """
 
@@ -116,7 +116,7 @@ def write_from_weights(request: RunFileRequest, *, replaces: bool = False) -> Se
 
 
 def make_run_file(request: RunFileRequest) -> RunFile:
-    """Read weights and text, and return the run file. Raises `ProjectError` if a run cannot use them."""
+    """Read weights and text, and return the content of a run file. Raises `ProjectError` if unusable."""
     if request.context is not None and request.weights is None:
         message, hint = f"{CONTEXT} is given without {OPTION}", f"add {OPTION}, or leave out {CONTEXT}"
         raise ProjectError("usage", message, hint, "", EXIT_USAGE)
@@ -171,17 +171,17 @@ def make_run_file(request: RunFileRequest) -> RunFile:
 
 
 def select_determining_keys(overrides: Sequence[str]) -> dict[str, str]:
-    """Return the overrides that determine other keys, as values by key."""
+    """Return the values, by key, of the overrides that determine other keys."""
     return {each.path: each.text for each in parse_overrides(overrides) if determines_other_keys(each.path)}
 
 
 def determines_other_keys(path: str) -> bool:
-    """Return whether columns and labels, or the learning rate, depend on the key."""
+    """Return whether `init` derives other keys (columns, labels or the learning rate) from this key."""
     return path.endswith(("_column", ".problem")) or path == ADAPTER
 
 
 def write_run_file(file: Path, content: str, *, replaces: bool = False) -> None:
-    """Write a new file in UTF-8, or replace one; a failed write leaves an old file unchanged."""
+    """Write a new file in UTF-8, or replace one atomically. Raises ProjectError if that fails."""
     encoded = content.encode("utf-8")
     make_folder(file.parent)
     with convert_write_errors(file, "choose another folder"):
@@ -192,7 +192,7 @@ def write_run_file(file: Path, content: str, *, replaces: bool = False) -> None:
 
 
 def _create_file(file: Path, content: bytes) -> None:
-    """Write a new file. Raises OSError, and then removes the incomplete file."""
+    """Write a new file; remove an incomplete one. Raises OSError if it exists or cannot be written."""
     try:
         with file.open("xb") as new:
             new.write(content)
@@ -219,7 +219,7 @@ def _read_text_or_table(
 
 
 def _conversation_task(request: RunFileRequest, spec: TaskSpec) -> TaskSpec | None:
-    """Return the task for conversations; None if the text has none or the model cannot learn them.
+    """Return the task for conversations, or None if the text has none or the model cannot learn them.
 
     A malformed row in such columns does not make them text: `_read_text_or_table` reports the row.
     """
@@ -235,7 +235,7 @@ def _conversation_task(request: RunFileRequest, spec: TaskSpec) -> TaskSpec | No
 
 
 def notes_on_tasks(text: Path | None, chosen: TaskSpec) -> tuple[str, ...]:
-    """Return a note for each other task that the columns of a table are suitable for."""
+    """Return a note for each task other than `chosen` for which the table has the columns."""
     return tuple(f"{text} is read as plain text; {each}" for each in _suggest_other_tasks(text, chosen))
 
 
@@ -254,7 +254,7 @@ def _suggest_other_tasks(text: Path | None, chosen: TaskSpec) -> Iterator[str]:
 
 
 def _suggest_answer_task(text: Path) -> Iterator[str]:
-    """Yield a suggestion to rename the columns of a table of questions and answers."""
+    """Yield a suggestion to rename the columns of a table with questions and answers; else nothing."""
     with suppress(ProjectError):
         if pair := question_and_answer(each.name for each in read_columns(text)[0]):
             columns = " and ".join(map(quoted, pair))

@@ -27,7 +27,7 @@ class GlueRequest:
     Attributes:
         folder: folder of the encoder.
         data: folder with one subfolder per task, or the name of a Hub dataset.
-        seeds: number of runs per task; their seeds count from 0.
+        seeds: number of runs per task, whose seeds are 0 to `seeds` - 1.
         transfers: start a task from the best checkpoint of its `starts_from` task with the same seed, if
             that task is in `tasks`.
         overrides: `KEY=VALUE` for every run.
@@ -45,7 +45,7 @@ class GlueRequest:
     overrides: tuple[str, ...]
 
     def source_task(self, name: str) -> str | None:
-        """Return the task whose best checkpoint initializes task `name`; None if no other task does."""
+        """Return the task whose best checkpoint initializes task `name`, or None if no other task does."""
         source = TASKS[name].starts_from
         return source if self.transfers and source in self.tasks else None
 
@@ -139,12 +139,12 @@ class GlueSuite:
         return StartWeights(PRETRAINED, self.model), self.weights
 
     def parent(self, task: GlueTask, seed: int) -> GlueRun | None:
-        """Return the run whose best checkpoint initializes this run; None if no other run does."""
+        """Return the run whose best checkpoint initializes this run, or None if no other run does."""
         source = self.request.source_task(task.name)
         return None if source is None else self.make_run(TASKS[source], seed)
 
     def result(self, point: GlueRun) -> dict[str, Any] | None:
-        """Return the best evaluation of a finished run; None if there is none.
+        """Return the best evaluation of a finished run, or None if there is none.
 
         A result in glue.json counts even if its run directory was removed.
         """

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from launcher.commands.run_file_entries import Entry
 
 FEW_DOCUMENTS, HELD_OUT = 100, 0.05
-"""Below, the profile's share by hash would hold out no document of a text in 1 of 160 cases or more."""
+"""Number of documents below which the profile's share would hold out none in 1 of 160 texts; the share."""
 HOLDING_OUT = ("dataset.validation_split", "dataset.eval_samples")
 
 
 def held_out_keys(documents: int | None, *, is_by_line: bool) -> Iterator[Entry]:
     """Yield document_per_line if `is_by_line`, and the keys that hold out documents for the evaluation.
 
-    The share of the profile is kept if their number is large or unknown. Below `FEW_DOCUMENTS`, a
-    fixed number is held out, because a share chosen by hash could be none or all. A single one is not.
+    The profile's share is kept if the number of documents is large or unknown. Below `FEW_DOCUMENTS`, a fixed
+    number is held out, because a share chosen by hash could be none or all; of a single document, none is.
     """
     if is_by_line:
         yield Entry("dataset.document_per_line", True, "no blank line separates documents")

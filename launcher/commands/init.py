@@ -45,7 +45,7 @@ BUILTIN = "builtin:python-docs"
 
 @dataclass(frozen=True, slots=True)
 class InitRequest:
-    """Arguments of `init`; None for options that were not given."""
+    """Arguments of `init`; an option that was not given is None."""
 
     file: Path
     text: Path | None
@@ -59,7 +59,7 @@ class InitRequest:
 
 
 def run(request: InitRequest, output_format: str) -> int:
-    """Write the run file and print the next commands."""
+    """Write the run file and print the next commands. Raises ProjectError if a run cannot use the request."""
     _require_new_yaml_file(request.file)
     notes = _write_run_file(request)
     resolved = resolve_run(None, [request.file])
@@ -124,7 +124,10 @@ def _require_new_yaml_file(file: Path) -> None:
 
 
 def _write_run_file(request: InitRequest) -> Sequence[str]:
-    """Write the run file. Returns what was inferred from labelled texts and names of files, one line each."""
+    """Write the run file; return notes on what was inferred from labelled texts and names of files.
+
+    Raises ProjectError for options that contradict each other.
+    """
     if others := [
         each.path for each in parse_overrides(request.overrides) if not determines_other_keys(each.path)
     ]:
@@ -141,7 +144,9 @@ def _write_run_file(request: InitRequest) -> Sequence[str]:
         return (*notes_on_splits(request.text, text_rows(DatasetConfig())), *tasks)
     named = select_determining_keys(request.overrides)
     if request.size is not None:
-        message = "--size applies to pretraining from random weights; else weights or profile set the size"
+        message = (
+            "--size applies only to pretraining from random weights: here, weights or profile set the size"
+        )
         raise _usage_error("usage", message, "remove --size")
     text, dataset = _text_or_dataset(request)
     device = request.device or default_device()
@@ -153,7 +158,10 @@ def _write_run_file(request: InitRequest) -> Sequence[str]:
 
 
 def _text_or_dataset(request: InitRequest) -> tuple[Path | None, str | None]:
-    """Return the text's path and the dataset's name, one of which is None."""
+    """Return the text's path and the dataset's name, one of which is None.
+
+    Raises ProjectError unless exactly one of the two is given.
+    """
     text, dataset = request.text, request.dataset
     if text is not None and dataset is not None:
         raise _usage_error("usage", "--text and --dataset are both given", "keep one of --text and --dataset")

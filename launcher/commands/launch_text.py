@@ -15,7 +15,7 @@ from profiles.registry import ResolvedRun
 
 
 def opening_text(examination: Examination, folder: Path, *, verbose: bool) -> str:
-    """Format the checks, the run directory, the first weights, and the reason to run unguarded."""
+    """Format the checks, the run directory, the checkpoint or initial weights, and why it runs unguarded."""
     lines = [preflight_text(examination, verbose=verbose), printable(f"run directory: {folder}")]
     resume = examination.facts.resume
     if resume is not None and resume.exists and resume.is_verified:
@@ -29,7 +29,7 @@ def opening_text(examination: Examination, folder: Path, *, verbose: bool) -> st
 
 
 def moved_aside_message(resolved: ResolvedRun, folder: Path, moved: Path) -> str:
-    """Format the message that another run's files were moved aside; with --resume, why it did not resume."""
+    """Format the message that another run's files were moved aside; with --resume, why it was not resumed."""
     reason = ""
     if resolved.config.trainer.resume_from_checkpoint != NEVER:
         reason = "no checkpoint to resume from and a different config: starting at step 0; "
@@ -37,7 +37,7 @@ def moved_aside_message(resolved: ResolvedRun, folder: Path, moved: Path) -> str
 
 
 def _loading_lines(resolved: ResolvedRun) -> list[str]:
-    """Describe the initial weights that a fresh run loads; empty if only the trainer knows."""
+    """Return a line on the initial weights of a fresh run, or no line if there is no description."""
     weights = initial_weights(resolved.config)
     text = "" if weights is None else describe_loading(resolved.config, Path(os.path.expanduser(weights)))
     return [printable(f"initial weights: {text}")] if text else []

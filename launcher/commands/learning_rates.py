@@ -30,7 +30,7 @@ worst."""
 
 
 def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: int) -> float:
-    """Estimate the learning rate for training that starts from weights, with `tokens` tokens per step.
+    """Estimate the peak learning rate for training from weights with `tokens` tokens per step.
 
     Weights that declare keys of a task with pairs were trained for it, and get a lower rate.
     """

@@ -36,7 +36,7 @@ WORST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKI
 
 
 class RuleSelection(NamedTuple):
-    """Selection of rules by code or prefix."""
+    """Rules to report, by code or prefix; an empty `select` selects all, and `ignore` has priority."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class CheckedFile(NamedTuple):
 
 
 def split_codes(given: Sequence[str] | None) -> tuple[str, ...]:
-    """Split `--select CKP,MOD001 --select SCH` into one tuple."""
+    """Split repeated comma-separated options into one tuple of upper-case codes; empty for None."""
     return tuple(code.strip().upper() for item in given or () for code in item.split(",") if code.strip())
 
 
@@ -233,7 +233,7 @@ def _is_parent_profile(resolved: ResolvedRun) -> bool:
 def _locate_findings(
     findings: Iterable[Finding], path: Path, resolved: ResolvedRun | None
 ) -> Iterator[Finding]:
-    """Place findings without a location: at their key if the file could be resolved, else at the top."""
+    """Locate findings that lack a location: at their key if the file could be resolved, else at its start."""
     for finding in findings:
         if finding.file:
             yield finding
@@ -246,7 +246,7 @@ def _locate_findings(
 
 
 def _select_rules(judged: CheckedFile, choice: RuleSelection) -> CheckedFile:
-    """Drop findings and checks of rules that were not selected; keep all errors of an unresolved file."""
+    """Drop findings and checks of rules that were not selected, unless the file could not be resolved."""
     if judged.exit_code:
         return judged
     findings = tuple(finding for finding in judged.findings if choice.selects(finding.code))
@@ -273,7 +273,7 @@ def combine_results(judged: Sequence[CheckedFile], *, strict: bool, has_folder: 
 
 
 def _sort_key(finding: Finding) -> tuple[str, int, int, str]:
-    """Return the sort key: file, position and rule code. Equal findings keep the order of their rule."""
+    """Return the sort key of a finding: file, line, column and rule code."""
     return finding.file, finding.line, finding.column, finding.code
 
 
@@ -298,7 +298,7 @@ def _repository_check(judged: Sequence[CheckedFile], *, strict: bool) -> CheckRe
 
 
 def _apply_fixes(files: Sequence[Path]) -> None:
-    """Apply safe fixes in place; print each fix, and the number of fixed problems and of all problems."""
+    """Apply safe fixes in place; log each fix and its notes, and how many problems were fixed of how many."""
     from launcher.lint.fixes import fix_file
 
     num_problems = num_fixed = 0

@@ -17,7 +17,7 @@ from neobert.runfiles.checkpoint.state import read_config
 from neobert.tasks.specs import spec_of
 
 MOSTLY = 0.5
-"""Short documents are dropped if long documents have at least this share of the text's tokens."""
+"""Share of the text's tokens in long documents from which short documents are left out."""
 SHARE_OF_PEAK = 0.1
 """Lowest learning rate, as a share of the peak rate of the continued run. An encoder of 8 x 512, trained at
 2e-3, predicted words from 4,096 tokens away after 95M tokens at 2e-4. ModernBERT used 3e-4 after 8e-4
@@ -27,9 +27,14 @@ SHARE_OF_PEAK = 0.1
 def context_keys(
     config: RunConfig, shape: ModelShape, weights: StartingWeights, length: int, lengths: Sequence[int]
 ) -> list[Entry]:
-    """Return the keys of longer rows: batch, documents and evaluation. Raises `ProjectError` if none fit.
+    """Return the keys for longer rows: batch, documents and evaluation.
 
-    `config` is the config without these keys, and `lengths` are the sizes of its documents in bytes.
+    Raises `ProjectError` for another task than text, or a model that cannot be extended.
+
+    Args:
+        config: the config without these keys.
+        length: tokens per row.
+        lengths: sizes of the documents in bytes.
     """
     if not (spec := spec_of(config)).reads_text or spec.stores_targets:
         message, hint = (
@@ -48,7 +53,7 @@ def context_keys(
 
 
 def lowest_rate(weights: StartingWeights, task: str) -> float:
-    """Return the lowest learning rate for longer rows; 0 if no run of this task has trained the weights."""
+    """Return the lowest learning rate for longer rows, or 0 if no run of this task trained the weights."""
     parent = _read_parent_config(weights)
     if parent is None or parent.task != task:
         return 0.0
@@ -56,14 +61,14 @@ def lowest_rate(weights: StartingWeights, task: str) -> float:
 
 
 def _read_parent_config(weights: StartingWeights) -> RunConfig | None:
-    """Return the config of the run that saved the weights; None if another program saved them."""
+    """Return the config of the run that saved the weights, or None if another program saved them."""
     with suppress(ProjectError, ConfigError, KeyError, TypeError):
         return from_dict(read_config(weights.folder))
     return None
 
 
 def _shortest_document(lengths: Sequence[int], positions: int) -> int:
-    """Return `positions` if documents of that many tokens hold most of a text; else 1, which keeps them all.
+    """Return the minimum document length in tokens: `positions` if longer ones are most of the text, else 1.
 
     `lengths` are sizes in bytes.
     """
@@ -84,7 +89,7 @@ def _batch_rows(parent: RunConfig, length: int) -> tuple[int, int, int]:
 
 
 def _batch_keys(parent: RunConfig, length: int) -> Iterator[Entry]:
-    """Yield the batch: as many tokens per step as `parent`, the run of the weights or the profile."""
+    """Yield the batch keys, with about as many tokens per step as `parent`, the config of an earlier run."""
     rows, accumulation, of_step = _batch_rows(parent, length)
     of_evaluation = parent.trainer.per_device_eval_batch_size * max_row_length(parent)
     tokens = rows * accumulation * length

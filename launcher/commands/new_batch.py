@@ -13,7 +13,7 @@ from neobert.tasks.specs import spec_of
 
 TEXTS_PER_STEP = 32
 PAIRS_PER_STEP = 128
-"""Each pair provides negatives for the others, so few pairs teach little."""
+"""Pairs per step; each pair provides negatives for the others, so that few pairs teach little."""
 MORE_HELD_OUT = 0.2
 MIN_STEPS_PER_PASS, OF_CONVERSATIONS = 2, 8
 """Minimum steps per pass by an estimate of the tokens: one microbatch must be full, and the text may have
@@ -34,7 +34,7 @@ on eight tables made 2.9 to 3.2 passes when `init` had predicted 3."""
 
 
 class BatchSize(NamedTuple):
-    """Rows per step, the microbatches that share them, and the estimated texts per step."""
+    """Rows per step, the number of microbatches that share them, and the estimated texts per step."""
 
     rows: int
     microbatches: int = 1
@@ -50,7 +50,11 @@ def batch_for_table(
     *,
     is_packed: bool,
 ) -> BatchSize:
-    """Return the batch for a table whose texts have these `lengths` in bytes, in rows of `length` tokens."""
+    """Return the batch for a table, in rows of `length` tokens.
+
+    Args:
+        lengths: sizes of the texts in bytes.
+    """
     spec = spec_of(config)
     has_pairs, of_example = spec.predicts == "pairs", spec.texts(config)
     steps = OF_CONVERSATIONS if spec.stores_targets else MIN_STEPS_PER_PASS
@@ -68,7 +72,7 @@ def batch_for_table(
 
 
 def rows_per_step(trainer: TrainerConfig) -> int:
-    """Return the rows per step for one process."""
+    """Return the rows per optimizer step of one process."""
     return (trainer.per_device_train_batch_size or 1) * (trainer.gradient_accumulation_steps or 1)
 
 
@@ -91,7 +95,7 @@ def split_sizes(lengths: Sequence[int], length: int, bytes_per_token: float) -> 
 
 
 def mean_tokens(lengths: Sequence[int], length: int, bytes_per_token: float) -> float:
-    """Return the mean length of a text in tokens, each cut at `length`."""
+    """Return the estimated mean length of the texts in tokens, each cut at `length`."""
     tokens = [min(length, num_bytes / bytes_per_token + SPECIAL_TOKENS) for num_bytes in lengths]
     return sum(tokens) / len(tokens)
 
@@ -99,7 +103,7 @@ def mean_tokens(lengths: Sequence[int], length: int, bytes_per_token: float) -> 
 def num_text_rows(lengths: Sequence[int], length: int, microbatch_rows: int, bytes_per_token: float) -> float:
     """Return the number of rows of `length` tokens that hold the texts.
 
-    `microbatch_rows` are packed together; 0 gives each text a row of its own.
+    `microbatch_rows` is the number of rows that are packed together; 0 gives each text a row of its own.
     """
     if not microbatch_rows:
         return len(lengths)
@@ -127,5 +131,5 @@ def comment_on_length(lengths: Sequence[int], length: int, limit: int, bytes_per
 
 
 def max_tokens(num_bytes: int, bytes_per_token: float) -> int:
-    """Return a high estimate of the tokens in a text of this size."""
+    """Return a high estimate of the number of tokens in a text of `num_bytes` bytes."""
     return math.ceil(num_bytes / min(MIN_BYTES_PER_TOKEN, bytes_per_token))

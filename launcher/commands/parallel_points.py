@@ -137,7 +137,7 @@ class ParallelTraining:
 def train_points(
     points: PointQueue, request: train.TrainRequest, output_format: str, slots: Sequence[DeviceSlot]
 ) -> int:
-    """Train points in parallel on the slots, or one after another without slots.
+    """Train points in parallel on the slots, or one after another if there are no slots.
 
     Returns the exit code of the first point that failed, or of the stop.
     """
@@ -154,7 +154,7 @@ def train_points(
 
 
 def slots_for(run: ResolvedRun, request: train.TrainRequest, parallel: int | None) -> list[DeviceSlot]:
-    """Return the slots of points that train at the same time; none without --parallel.
+    """Return the device slots of points that train at the same time; empty if --parallel is not set.
 
     Raises ProjectError if the points would share a GPU or a rendezvous.
     """
@@ -194,7 +194,7 @@ class DeviceSlot:
 
 
 def make_slots(run: ResolvedRun, parallel: int) -> list[DeviceSlot]:
-    """Return devices and cores for each of `parallel` points.
+    """Return one slot of devices and cores for each of `parallel` points.
 
     Raises ProjectError if there are fewer GPUs than they need.
     """
@@ -206,7 +206,9 @@ def make_slots(run: ResolvedRun, parallel: int) -> list[DeviceSlot]:
 def divide_into_slots(
     devices: Sequence[str], devices_per_slot: int, cores: Sequence[int], parallel: int
 ) -> list[DeviceSlot]:
-    """Divide devices and cores; no two slots share a device, or a core unless there are fewer than slots.
+    """Divide devices and cores into slots that share none; with fewer cores than slots, each gets all cores.
+
+    Raises ProjectError if there are too few devices.
 
     Args:
         devices_per_slot: number of devices of each slot.
@@ -229,7 +231,10 @@ def divide_into_slots(
 
 
 def _visible_gpus() -> tuple[str, ...]:
-    """Return the visible GPUs by UUID, because CUDA may number them in another order than the driver."""
+    """Return the UUIDs of the visible GPUs, because CUDA may number GPUs in another order than the driver.
+
+    Raises ProjectError if the driver does not respond.
+    """
     try:
         return tuple(gpu.uuid for gpu in probe_gpus())
     except UnsupportedError:
@@ -266,7 +271,7 @@ class SiblingForwarder(Forwarder):
 def start_launcher(
     arguments: Sequence[str], log: Path, environment: Mapping[str, str], cores: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    """Start a launcher on some cores, in its own session: Ctrl-C reaches it once, through this launcher.
+    """Start a launcher on some cores, in its own session, so that Ctrl-C reaches it through this one only.
 
     If this launcher is killed, the kernel sends SIGTERM to the child, which saves and stops.
     """

@@ -22,7 +22,7 @@ from validators.remaining import remaining_in_launch
 
 
 def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
-    """Print the run's plan, and findings from static rules and local text; return the exit code."""
+    """Print the run's plan, and the findings of static rules and local text; return the exit code."""
     resolved = selection.require()
     plan = plan_run(resolved)
     left = remaining_in_launch(resolved, plan, NO_FACTS)

@@ -23,7 +23,7 @@ from validators.finding import Level
 
 @dataclass(frozen=True, slots=True)
 class PreflightRequest:
-    """Arguments of `preflight`. `facts`: recorded facts to check instead of probing this machine."""
+    """Arguments of `preflight`; `facts` is a file of recorded facts to check instead of this machine."""
 
     selection: Selection
     levels: str

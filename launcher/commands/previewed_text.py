@@ -26,12 +26,12 @@ LONG_DOCUMENT = 2**17
 """Size in bytes above which a file in a folder is rarely a single document."""
 SET_COLUMN = "set dataset.text_column"
 PAGE_WIDTH = 100
-"""Longest line of text wrapped for a page, in characters."""
+"""Maximum mean length of lines that are wrapped for a page, in characters."""
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
 
 def preview_text(text: Path, *, document_per_line: bool = False) -> Preview:
-    """Inspect the text. Raises ProjectError if a run could not read it, whatever keys the run file has."""
+    """Preview the text. Raises ProjectError if no run could read it, whatever text column it sets."""
     dataset = DatasetConfig(path=str(text), document_per_line=document_per_line)
     found = preview_local_text(dataset, text_rows(dataset))
     error = found.error
@@ -41,7 +41,7 @@ def preview_text(text: Path, *, document_per_line: bool = False) -> Preview:
 
 
 def preview_by_line(text: Path, preview: Preview) -> Preview | None:
-    """Inspect a text of one document line by line; None if its lines are as short as on a printed page."""
+    """Preview a text of one document with a document per line; None if its lines are short, as on a page."""
     if preview.documents != 1 or {*preview.formats} - {TEXT, *MARKDOWN}:
         return None
     by_line = preview_text(text, document_per_line=True)
@@ -56,7 +56,7 @@ def as_text_option_error(error: ProjectError) -> ProjectError:
 
 
 def warn_of_text(preview: Preview, file: Path) -> None:
-    """Warn of a text column that the run file has to name, and of files that are not read."""
+    """Log warnings about a text column that the run file has to name, and about files that are not read."""
     if preview.error is not None:
         hint = preview.error.hint.replace(SET_COLUMN, f"in {file}, {SET_COLUMN}")
         warn(preview.error.located_message, hint)
@@ -82,7 +82,7 @@ def notes_on_splits(text: Path | None, rows: RowFormat) -> tuple[str, ...]:
 
 
 def warn_of_one_document(path: str) -> None:
-    """Warn if a .txt file, or a long one of a folder, has no blank line in its first MiB.
+    """Log a warning if a .txt file, or a long .txt file in a folder, has no blank line in its first MiB.
 
     It is then a single document, and all of it is either trained on or held out.
     """
@@ -93,7 +93,7 @@ def warn_of_one_document(path: str) -> None:
 
 
 def _text_files(path: Path) -> list[Path]:
-    """Return a .txt file, or the .txt files of `LONG_DOCUMENT` bytes or more in a folder."""
+    """Return the .txt file at `path`, or the .txt files of `LONG_DOCUMENT` bytes or more in a folder."""
     if path.is_dir():
         files = sorted(each for each in path.glob(f"*{TEXT}") if each.is_file())
         return [each for each in files if each.stat().st_size >= LONG_DOCUMENT]
@@ -101,7 +101,7 @@ def _text_files(path: Path) -> list[Path]:
 
 
 def _is_one_document(file: Path) -> bool:
-    """Return whether the first MiB has no blank line; False for UTF-16, which the reader rejects."""
+    """Return whether a file's first MiB has no blank line; False for UTF-16, which the reader rejects."""
     with file.open("rb") as handle:
         head = handle.read(HEAD_BYTES)
     # As the reader of the data does: without any LF, lines end with CR.

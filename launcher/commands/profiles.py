@@ -18,7 +18,7 @@ from profiles.registry import Profile, Requirements, list_profiles, load_profile
 
 
 def list_all(output_format: str) -> int:
-    """Print name, kind, hardware and intent of each profile."""
+    """Print the name, kind, hardware and intent of each profile; return 0."""
     profiles = [load_profile(name) for name in list_profiles()]
     if output_format == "json":
         console.write(result_json({"profiles": [_profile_json(profile) for profile in profiles]}))

@@ -51,7 +51,7 @@ def _runs_below(path: Path) -> list[Path]:
 
 
 def _sort_by_loss(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders by evaluation loss, the lowest first; two or fewer in the order given."""
+    """Return the folders with the lowest evaluation loss first; up to two folders in the given order."""
     if len(folders) <= 2:
         return list(folders)
     now = datetime.now(UTC)

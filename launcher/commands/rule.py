@@ -21,7 +21,7 @@ from validators.finding import Severity
 from validators.rule import RETIRED, RULES, Rule, current_code
 
 ERROR_FAMILIES = ("CLI", "DGR", "EXP", "NAN", "NSA", "RCP", "REH", "SPK", "TOK", "TRK", "TRN")
-"""Code prefixes of errors at run time, which have no rule and no page."""
+"""Prefixes of error codes that have no rule and no page."""
 MAX_SUGGESTED = 10
 
 FENCE = "```"
@@ -32,7 +32,7 @@ INDENT = "    "
 
 
 def run(code: str | None, output_format: str, *, lists_all: bool) -> int:
-    """Print one rule's page, or list all rules or one family, such as CKP."""
+    """Print the page of a rule, or list the rules: all if `code` is None, or a family such as CKP."""
     is_list = lists_all or code is None
     rules = [RULES[name] for name in sorted(RULES)] if is_list else find_family(code or "")
     if rules:
@@ -46,19 +46,22 @@ def run(code: str | None, output_format: str, *, lists_all: bool) -> int:
 
 
 def find_family(letters: str) -> list[Rule]:
-    """Return the rules whose code starts with these letters; empty if none does, or `letters` has digits."""
+    """Return the rules whose codes start with `letters`; empty if there are none or `letters` has digits."""
     begins = letters.upper() if letters.isalpha() else None
     return [RULES[code] for code in sorted(RULES) if begins and code.startswith(begins)]
 
 
 def find_rule(code: str) -> Rule:
-    """Return the rule with this name or code, or the successor of a retired code. Raises ProjectError."""
+    """Return the rule with this name or code, or the successor of a retired code.
+
+    Raises ProjectError if there is none.
+    """
     by_name = {rule.name: rule for rule in RULES.values()}
     rule = RULES.get(current_code(code.upper())) or by_name.get(code.lower())
     if rule is None:
         raise ProjectError(
             code="unknown-rule",
-            message=f"unknown rule {code}",
+            message=f"there is no rule {code}",
             hint=_suggestion(code, list(by_name)),
             exit_code=EXIT_USAGE,
         )
@@ -66,7 +69,7 @@ def find_rule(code: str) -> Rule:
 
 
 def note_retired(code: str) -> None:
-    """Print which rule replaces a retired code; nothing for other codes."""
+    """Log which rule replaces a retired code; do nothing for other codes."""
     if code.upper() in RETIRED:
         console.log(f"{code.upper()} is retired: {current_code(code.upper())} reports its findings")
 

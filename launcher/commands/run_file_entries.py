@@ -18,7 +18,7 @@ from neobert.tasks.specs import SPECS
 from profiles.registry import resolve_run
 
 LONG_LINE = 50
-"""Longer lines do not move the comment column."""
+"""Length from which a line does not move the column of the comments."""
 SMALL = 0.01
 NO_GLOSSES: Mapping[str, str] = {}
 
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     """A key of the run file.
 
     Attributes:
-        is_stated: the key is kept although it has its default value: without it, the run has a finding.
+        is_stated: whether the key is kept even if it has its default value, because a rule requires it.
     """
 
     key: str
@@ -43,7 +43,7 @@ def resolve_entries(entries: Sequence[Entry], device: str) -> RunConfig:
 
 
 def declared_entries(task: str, folder: Path, device: str) -> Iterator[Entry]:
-    """Yield the keys of a task with the values that the weights declare, or with their defaults."""
+    """Yield the keys of a task with the values that the weights declare, or with those of config.json."""
     spec = SPECS[task]
     stated = [Entry(key, value, "as the weights declare") for key, value in spec.declared(folder).items()]
     yield from stated
@@ -72,7 +72,7 @@ def changes_config(entry: Entry, entries: Sequence[Entry], config: RunConfig, de
 def entries_yaml(entries: Sequence[Entry], folder: Path, glosses: Mapping[str, str] = NO_GLOSSES) -> str:
     """Return the lines of a file in `folder`, with sections in the order of their first key.
 
-    `glosses` are comments on sections, by section.
+    Relative paths are written relative to `folder`. `glosses` has comments on sections, by section.
     """
     sections: dict[str, list[tuple[str, str]]] = {}
     keys = {tuple(each.key.split(".")) for each in entries}
@@ -94,6 +94,6 @@ def entries_yaml(entries: Sequence[Entry], folder: Path, glosses: Mapping[str, s
 
 
 def _short_number_text(value: object) -> str:
-    """Return a small number of one digit as 5e-5; empty for other values."""
+    """Return a small number with one significant digit as in 5e-5; empty for other values."""
     text = f"{value:.0e}" if isinstance(value, float) and 0 < value < SMALL else ""
     return text.replace("e-0", "e-") if text and float(text) == value else ""

@@ -32,13 +32,13 @@ from profiles.registry import ResolvedRun, resolve_run
 
 
 def size_overrides(batch_size: int | None, steps: int | None) -> list[str]:
-    """Return `--batch-size` and `--steps` as overrides."""
+    """Return the overrides for `--batch-size` and `--steps`; none for options that are None."""
     given = {"trainer.per_device_train_batch_size": batch_size, "trainer.max_steps": steps}
     return [f"{key}={value}" for key, value in given.items() if value is not None]
 
 
 def text_overrides(dataset: Path | None, tokenizer: Path | None, max_length: int | None) -> list[str]:
-    """Return `--dataset`, `--tokenizer` and `--max-length` as overrides.
+    """Return the overrides for `--dataset`, `--tokenizer` and `--max-length`; none for options that are None.
 
     Raises `ProjectError` for a path that does not exist and is not a name on the Hub.
     """
@@ -52,7 +52,7 @@ def text_overrides(dataset: Path | None, tokenizer: Path | None, max_length: int
 
 
 class WeightsOptions(NamedTuple):
-    """Options --from, --text and --context."""
+    """Values of --from, --text and --context; None for an option that was not given."""
 
     weights: str | None
     text: Path | None
@@ -114,7 +114,7 @@ def _weights_overrides(requested: str, stated: Selection) -> list[str]:
 
 
 def _resolve_or_none(stated: Selection) -> ResolvedRun | None:
-    """Return the run; None for an invalid file, whose errors the command reports later."""
+    """Return the resolved run, or None if it is invalid, which the command reports later."""
     with suppress(ConfigError):
         return resolve_run(stated.profile, stated.files, stated.overrides)
     return None
@@ -135,13 +135,13 @@ def _task_overrides(command: str, tasks: Sequence[str], run: ResolvedRun) -> lis
 
 
 def _only_task_override(command: str) -> list[str]:
-    """Return the task of a short command as an override if there is only one."""
+    """Return the task of a short command as an override if the command has only one task."""
     short = SHORT_COMMANDS.get(command)
     return [format_text_override("task", short.tasks[0])] if short and len(short.tasks) == 1 else []
 
 
 def _suitable_task(config: RunConfig, tasks: Sequence[str]) -> str:
-    """Return the first task whose targets suit the direction of the model's attention."""
+    """Return the first task that suits the model's attention, causal or bidirectional, or else the first."""
     is_causal = model_shape(config, 1).attention.is_causal
     fitting = (name for name in tasks if (SPECS[name].predicts == "next") == is_causal)
     return next(fitting, tasks[0])

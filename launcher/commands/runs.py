@@ -23,7 +23,7 @@ BETWEEN = "  "
 HEAD = ("run", "state", "step", "loss", "eval", "tokens/s", "seen", "best")
 LEFT = ("run", "state", "best")
 FIRST_TO_GO = ("eval", "tokens/s", "best")
-"""Columns dropped first on a terminal too narrow for the names and all columns."""
+"""Columns that are dropped, in this order, if the terminal is too narrow for the names and all columns."""
 SHORTEST_NAME = 12
 
 
@@ -89,7 +89,7 @@ def _runs_table(listed: Sequence[ListedRun], root: Path) -> str:
 
 
 def _relative_name(folder: Path, root: Path) -> str:
-    """Return the path of a run relative to `root`; the name of `root` if the run is `root` itself."""
+    """Return the path of a run relative to `root`, or its name if it is `root` itself."""
     relative = str(folder.relative_to(root))
     return printable(folder.name or str(folder) if relative == "." else relative)
 

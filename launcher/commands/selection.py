@@ -23,7 +23,7 @@ class Selection:
     """Profile, run files and overrides of the command line, before any file is read.
 
     Attributes:
-        arguments: for a run file that a command has generated, the argument that determines a key.
+        arguments: for a generated run file, the argument that determined each key, by key.
     """
 
     profile: str | None
@@ -44,7 +44,7 @@ class Selection:
         return self.profile is None and not self.files and not self.overrides
 
     def as_arguments(self) -> list[str]:
-        """Return the selection as arguments of a command line."""
+        """Return command-line arguments that make the same selection."""
         words = ["--profile", self.profile] if self.profile else []
         for option, values in (("--config", self.files), ("--set", self.overrides)):
             words += [word for value in values for word in (option, str(value))]
@@ -104,7 +104,7 @@ class Selection:
 
 
 def require_working_directory() -> None:
-    """Raise FileNotFoundError if the working directory was removed, because torch cannot be imported then."""
+    """Raise FileNotFoundError if the working directory was removed, because torch's import would fail."""
     os.getcwd()
 
 

@@ -22,7 +22,7 @@ NEEDED = ("fastapi", "uvicorn", "openai")
 def run(folder: Path, host: str, port: int, device: str | None) -> int:
     """Serve an OpenAI-compatible API until Ctrl-C or an error of the server; return the exit code.
 
-    Raises ProjectError without a model for chat, or if a package of the server is not installed.
+    Raises ProjectError if the folder has no model for chat, or a package of the server is not installed.
     """
     folder = chat_folder(expand_user(folder)).absolute()
     if missing := [name for name in NEEDED if find_spec(name) is None]:

@@ -13,12 +13,12 @@ TRIALS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeveralRunsOptions:
-    """Arguments of a sweep or a search; without either, `train` trains one run.
+    """Arguments of a sweep or a search; `train` trains one run if both are empty.
 
     Attributes:
         sweep: `KEY=VALUES` arguments.
         search: `KEY=RANGE` arguments.
-        parallel: runs that train at the same time; None for one after another.
+        parallel: number of runs that train at the same time; None trains one after another.
         point: train only this point of the sweep, from 0, as a task of a job array does.
         collects: train nothing, and write the results of runs that were trained separately.
     """
@@ -43,7 +43,7 @@ class SeveralRunsOptions:
 
     @property
     def num_trials(self) -> int:
-        """Number of trials, including trials from earlier commands."""
+        """Number of trials of the search, including trials from earlier commands."""
         return self.trials or TRIALS
 
     @property

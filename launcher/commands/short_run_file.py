@@ -77,14 +77,14 @@ def find_run_file(
 
 
 def _read_or_empty(file: Path) -> str:
-    """Return the content of the file; empty if it is not text."""
+    """Return the text of the file; empty if it is not UTF-8, not a regular file, or unreadable."""
     with suppress(OSError, UnicodeDecodeError), open_regular(file) as opened:
         return opened.read(LARGEST_FILE).decode()
     return ""
 
 
 def _is_unused(request: RunFileRequest, written: str) -> bool:
-    """Return whether the file is what the command in its first line writes, and its run was never started."""
+    """Return whether the command in the file's first line still writes this text, and no run was started."""
     with suppress(ProjectError):
         earlier = _earlier_request(request, written.partition("\n")[0])
         if earlier is not None and make_run_file(earlier).content == written:
@@ -93,7 +93,7 @@ def _is_unused(request: RunFileRequest, written: str) -> bool:
 
 
 def _earlier_request(request: RunFileRequest, line: str) -> RunFileRequest | None:
-    """Return the request of the command in the line; None unless only the task and named keys differ."""
+    """Return the request of the command in the line, or None unless only its task and named keys differ."""
     with suppress(ValueError):
         words = shlex.split(line)[3:]
         given = {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=False)}
@@ -124,7 +124,7 @@ def _note_moved_branch(request: RunFileRequest) -> None:
 
 
 def _stem_from_path(path: str) -> str:
-    """Return a file name derived from a file (without suffixes), a folder or a repository."""
+    """Return a file name derived from a path (of a file, without suffixes) or a repository."""
     place = Path(path).expanduser().absolute()
     place = next(each for each in (place, *place.parents) if not has_magic(each.name))
     name = without_suffixes(place).name if place.is_file() else place.name.partition("@")[0]

@@ -39,7 +39,7 @@ RECORD = "record.json"
 
 SCHEMA_VERSION = 1
 SHARED = ("commit", "code_version", "code_diff_sha256", "torch", "hardware")
-"""Values that must be equal in all runs of a valid record."""
+"""Fields that must have equal values in all runs of a valid record."""
 HEAD = "| name | hardware | runs | held-out loss | p | s from command | s from first step | tokens | code |"
 RULE = "|---|---|---|---|---|---|---|---|---|"
 
@@ -88,7 +88,7 @@ def _write_record(file: RuleFile, candidates: list[Candidate], base: Path, outpu
     return EXIT_OK if record["counts"] else EXIT_CHECK_FAILED
 
 
-def _read_seed(run: ResolvedRun, folder: Path, seed: int) -> dict[str, Any]:
+def _read_seed_result(run: ResolvedRun, folder: Path, seed: int) -> dict[str, Any]:
     """Return the last evaluation and the times from one seed's finished run.
 
     Times are in seconds and exclude evaluations. `seconds_from_first_step` starts at the first step: it
@@ -124,7 +124,7 @@ def _read_seed(run: ResolvedRun, folder: Path, seed: int) -> dict[str, Any]:
 
 
 def _code_diff_sha256(folder: Path, manifest: Record) -> str:
-    """Return the SHA-256 of a run's uncommitted changes; empty if there are none, or none were saved.
+    """Return the SHA-256 of a run's saved uncommitted changes; empty if there are none.
 
     The receipt's digest includes the names of untracked files, such as the runs of earlier seeds.
     """
@@ -167,7 +167,7 @@ def _make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) 
     It is valid (`counts`) if a t-test shows that the mean loss is below the target, no run was launched with
     --unguarded, and all runs used the same code on the same hardware.
     """
-    runs = [_read_seed(run, folder, seed) for seed, folder in folders.items()]
+    runs = [_read_seed_result(run, folder, seed) for seed, folder in folders.items()]
     losses, rules = [each["loss"] for each in runs], file.rules
     p_value = p_value_below(losses, rules.target_loss)
     same = {name: _shared_value(runs, name) for name in SHARED}
@@ -207,19 +207,19 @@ def _find_objections(
 
 
 def _shared_value(runs: Sequence[Mapping[str, Any]], name: str) -> Any:
-    """Return a value that all runs share; None if they differ."""
+    """Return the value of a field that all runs share, or None if they differ."""
     values = {each[name] for each in runs}
     return values.pop() if len(values) == 1 else None
 
 
 def _mean_over_runs(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """Return the mean over all runs; None if a run lacks the value."""
+    """Return the mean of a field over all runs, or None if a run lacks it."""
     values = [each[name] for each in runs]
     return None if None in values else fmean(values)
 
 
 def _hardware(run: ResolvedRun, folder: Path) -> str:
-    """Return the device count and name from the preflight facts."""
+    """Describe the devices of a run from its preflight facts, as `8 x NAME` or the cores of the CPU."""
     count = run.config.distributed.nproc_per_node
     gpus = get_list(read_json(folder / "facts.json"), "gpus")[:count]
     if run.device == "cpu" or not gpus:
@@ -248,7 +248,7 @@ def _seconds_text(value: float | None) -> str:
 
 
 def p_value_below(values: Sequence[float], limit: float) -> float:
-    """Return the one-sided p-value for the hypothesis that the mean is below `limit`.
+    """Return the one-sided p-value of a t-test that the mean of the values is below `limit`.
 
     Needs at least two independent, normally distributed values. If all values are equal, the p-value is 0
     below the limit, and 1 at or above it.

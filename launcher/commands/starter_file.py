@@ -79,7 +79,7 @@ class StarterInputs:
         is_plain: whether this is the size of the text, and not of compressed or binary files.
         has_evaluation: whether the text has files for evaluation, so that no document is held out.
         documents: number of documents of the text; None if unknown.
-        is_by_line: each line of the text is a document.
+        is_by_line: whether each line of the text is a document.
         causal_task: task of a causal model; None for an encoder.
     """
 
@@ -96,7 +96,7 @@ class StarterInputs:
 
     @property
     def vocab_size(self) -> int:
-        """Return the vocabulary size: smaller for small texts, in which rare words occur too seldom."""
+        """Vocabulary size, smaller for small texts, in which rare words occur too seldom."""
         if self.num_bytes is None:
             return BERT_VOCABULARY
         return next((size for limit, size in VOCABULARY_BY_TEXT if self.num_bytes < limit), BERT_VOCABULARY)
@@ -197,12 +197,12 @@ def _repays_compilation(starter: StarterInputs, size: StarterSize, pace: BatchSh
 
 
 def _num_heads(starter: StarterInputs, size: StarterSize) -> int:
-    """Return the number of heads; on a GPU, each has 64 channels, which this project's kernels support."""
+    """Return the number of attention heads; on a GPU, heads have 64 channels, as the kernels require."""
     return size.hidden_size // 64 if starter.device == "gpu" else size.num_attention_heads
 
 
 def _max_steps(starter: StarterInputs, size: StarterSize, pace: BatchShape) -> tuple[int, str]:
-    """Return the number of steps, bounded by the passes over the text, and its comment."""
+    """Return the number of steps, which bounds the passes over the text, and its comment in the run file."""
     if starter.num_bytes is None or not starter.is_plain:
         return pace.max_steps, "optimizer steps"
     tokens_per_step = pace.rows * pace.accumulation * size.max_seq_length

@@ -26,7 +26,7 @@ from neobert.runfiles.weights_header import tensor_shapes
 OPTION, CONTEXT = "--from", "--context"
 WEIGHTS = "model.pretrained_checkpoint"
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")
-"""Tokenizer files, each with the whole vocabulary."""
+"""Names of tokenizer files that contain the whole vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class StartingWeights:
         place: value of model.pretrained_checkpoint: a path, or a name on the Hub.
         folder: folder on this machine with config.json, weights and tokenizer.
         kind: model_type of its config.json.
-        positions: longest sequence that its config.json states; 0: none.
+        positions: longest sequence that its config.json states; 0 if it states none.
         revision: commit of a name on the Hub; None for a path.
         keys: values of further keys of the section `model`.
     """
@@ -62,7 +62,7 @@ def find_weights(requested: str) -> StartingWeights:
     """Find the weights in a folder, a run directory or a Hub repository.
 
     The repository is downloaded; a folder is not copied. Only config.json and the headers of
-    weights are read. Raises `ProjectError` without a model or a tokenizer.
+    weights are read. Raises `ProjectError` if there is no usable model or tokenizer.
     """
     path = Path(os.path.expanduser(requested))
     name, _, revision = requested.partition("@")
@@ -96,7 +96,7 @@ def find_weights(requested: str) -> StartingWeights:
 
 
 def _hint_on_tokenizer(folder: Path) -> str:
-    """Return a hint: the command that converts older tokenizer files, or to save a tokenizer."""
+    """Return the hint to convert older tokenizer files, with the command, or else to save a tokenizer."""
     if not any((folder / name).is_file() for name in VOCABULARIES):
         return f"save the tokenizer of the model to {folder}, or use another folder"
     saved = f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})"
@@ -104,7 +104,7 @@ def _hint_on_tokenizer(folder: Path) -> str:
 
 
 def with_rotary_base_for(weights: StartingWeights, length: int) -> StartingWeights:
-    """Return the weights with the rotary base raised for rows of `length` tokens; unchanged without one."""
+    """Return the weights with the rotary base for rows of `length` tokens; unchanged if they have none."""
     if not weights.keys.get("rope"):
         return weights
     head_size = weights.keys["hidden_size"] // weights.keys["num_attention_heads"]
@@ -142,7 +142,7 @@ def _hint_on_context(length: int) -> str:
 
 
 def _model_keys(kind: str, settings: Settings) -> dict[str, Any]:
-    """Return the model type; for NeoBERT also its sizes, which would otherwise come from the profile."""
+    """Return the keys of section `model`: its type, or for NeoBERT the sizes, instead of the profile's."""
     family = family_by_model_type(kind)
     if family is not NEOBERT:
         return {"type": family.name}

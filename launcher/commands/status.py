@@ -24,7 +24,7 @@ BETWEEN = "  "
 ANY_RUN = "pass the folder of trainer.output_dir; `neobert-launch runs` lists the runs below a folder"
 BELOW = "pass a run directory; `neobert-launch runs {}` lists the runs below it"
 NO_HOST = "host unknown (manifest.json is missing or damaged)"
-"""A launcher that is killed right after its start leaves a run directory without manifest.json."""
+"""Shown for a run directory without manifest.json, as left by a launcher killed right after its start."""
 
 
 def run(folders: Sequence[Path], output_format: str) -> int:
@@ -51,7 +51,7 @@ def run(folders: Sequence[Path], output_format: str) -> int:
 
 
 def select_runs(paths: Sequence[Path]) -> list[Path]:
-    """Return the run directories among the paths, and print the names of the others.
+    """Return the run directories among the paths, and log the names of the others.
 
     In a shell, `sweep/*` also matches sweep.json. Raises ProjectError for a path that does not exist, or
     if no path is a run directory.
@@ -70,7 +70,7 @@ def require_run_directory(folder: Path) -> None:
     if not is_run_directory(folder):
         raise ProjectError(
             code="no-run-directory",
-            message="not a run directory" if folder.exists() else "no such folder",
+            message="the folder is not a run directory" if folder.exists() else "no such folder",
             hint=BELOW.format(shlex.quote(str(folder))) if folder.is_dir() else ANY_RUN,
             place=str(folder),
             exit_code=EXIT_USAGE,
@@ -78,7 +78,7 @@ def require_run_directory(folder: Path) -> None:
 
 
 def status_line(status: RunStatus) -> str:
-    """Format the state as one line; a run that has ended has no ETA."""
+    """Format the state of a run as one line."""
     of = f"/{status.max_steps}" if status.max_steps else ""
     elsewhere = "on another host" if status.hostname else NO_HOST
     alive = {True: "alive", False: "not running", None: elsewhere}[status.is_alive]

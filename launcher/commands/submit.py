@@ -37,7 +37,7 @@ PROGRAM = "neobert-launch"
 UNUSUAL = re.compile(r"[^\w.-]+")
 FOLDER = ".submit"
 LABEL, LONGEST_LABEL = re.compile(r"[^a-z0-9]+"), 50
-"""Characters not allowed in Kubernetes names, which have at most 63 with the number of a pod."""
+"""Characters that Kubernetes names may not have; their limit of 63 characters includes a pod's number."""
 
 TEXT = re.compile(r"([1-9]\d{0,5})(?::([1-9]\d{0,5}))?")
 
@@ -62,16 +62,16 @@ class SubmitOptions:
 
     Attributes:
         selection: the run, as stated.
-        nodes: smallest and largest number of nodes; None for distributed.nnodes.
-        nproc_per_node: processes per node; None for distributed.nproc_per_node.
+        nodes: smallest and largest number of nodes; None uses distributed.nnodes.
+        nproc_per_node: processes per node; None uses distributed.nproc_per_node.
         engine: key of `ENGINES`.
         options: options of sbatch.
         gpu: name of the GPU for SkyPilot; empty for the GPU of the profile.
-        volumes: PATH=NAME of shared volumes.
+        volumes: shared volumes as PATH=NAME.
         is_printed: print the job instead of queueing it.
         output: write the job to this file instead of queueing it.
         several: the sweep or search that is an array of jobs.
-        parallel: points of a sweep that train at the same time, 0 for all; or jobs that search.
+        parallel: number of points of a sweep that train at the same time (0: all), or of jobs that search.
     """
 
     selection: Selection
@@ -138,7 +138,7 @@ def run(options: SubmitOptions) -> int:
 
 
 def make_batch(resolved: ResolvedRun, options: SubmitOptions, folder: Path, tasks: int) -> BatchRequest:
-    """Return the batch job of a run.
+    """Return the batch job of a run. Raises ProjectError if an option of the engine is missing or invalid.
 
     Args:
         folder: folder of the logs.
@@ -216,7 +216,10 @@ def _node_command(options: SubmitOptions) -> tuple[str, ...]:
 
 
 def _warning_lead_s(resolved: ResolvedRun, given: int | None) -> int:
-    """Return the seconds between the warning and the end of the job: at least the time of three saves."""
+    """Return the seconds between the warning and the end of the job, at least the time of three saves.
+
+    Raises ProjectError if the given seconds are fewer.
+    """
     needed_s = math.ceil(lead_for_saves_s(plan_run(resolved)))
     if given is not None and given < needed_s:
         message = f"{given} s are too short for three saves of this run ({needed_s} s)"
@@ -226,7 +229,7 @@ def _warning_lead_s(resolved: ResolvedRun, given: int | None) -> int:
 
 
 def _require_consistent(options: SubmitOptions) -> None:
-    """Raise ProjectError for options that the engine does not have, or that it needs."""
+    """Raise ProjectError for an option that the engine does not support, or a missing one that it needs."""
     several_options.require_consistent(replace(options.several, parallel=options.parallel or None))
     engine, needs = options.engine, {"--volume PATH=NAME": options.volumes, "--image IMAGE": options.image}
     if engine == "slurm":
@@ -266,7 +269,7 @@ def _require_on_volume(resolved: ResolvedRun, options: SubmitOptions) -> None:
 
 
 def _parse_volume(text: str) -> tuple[str, str]:
-    """Split PATH=NAME. Raises ProjectError for any other text."""
+    """Split PATH=NAME into the absolute path and the name. Raises ProjectError for any other text."""
     path, _, name = text.partition("=")
     if not (path.startswith("/") and name):
         message, hint = f"{text!r} is not of the form PATH=NAME", "write, for example, --volume /data=NAME"
@@ -275,13 +278,13 @@ def _parse_volume(text: str) -> tuple[str, str]:
 
 
 def _resource_name(name: str) -> str:
-    """Return a name for SkyPilot and Kubernetes: lower-case letters, digits and hyphens, a letter first."""
+    """Return a name for SkyPilot and Kubernetes: a letter, then lower-case letters, digits and hyphens."""
     label = LABEL.sub("-", name.lower()).strip("-")
     return (label if label[:1].isalpha() else f"run-{label}")[:LONGEST_LABEL].strip("-")
 
 
 def _require_options(options: SubmitOptions) -> tuple[str, ...]:
-    """Return the options of sbatch. Raises ProjectError for one without a hyphen, or with a line break."""
+    """Return the options of sbatch. Raises ProjectError unless each is a single option."""
     for option in options.options:
         if not option.startswith("-") or "\n" in option:
             message = f"{option!r} is not a single option of sbatch"
@@ -296,7 +299,7 @@ def _require_options(options: SubmitOptions) -> tuple[str, ...]:
 
 
 def _next_script_path(folder: Path) -> Path:
-    """Return the path of the next script: earlier ones are kept, because jobs may still use their logs."""
+    """Return the path of the next script, with the first free number; earlier scripts are kept."""
     number = 1
     while (path := folder / f"{number}.sbatch").exists():
         number += 1

@@ -52,14 +52,14 @@ class ListedPoints:
         self._waiting = enumerate(candidates, start=1)
 
     def next_point(self) -> Candidate | None:
-        """Announce and return the next point; None after the last."""
+        """Log and return the next point, or return None after the last."""
         number, candidate = next(self._waiting, (0, None))
         if candidate is not None:
             console.log(printable(f"point {number} of {len(self.results)}: {candidate.point.label}"))
         return candidate
 
     def record_result(self, candidate: Candidate, summary: Summary | None) -> None:
-        """Record the result of a point in sweep.json; a `summary` of None: it was not started."""
+        """Record the result of a point in sweep.json; `summary` is None if it was not started."""
         result = next(result for result in self.results if result.candidate is candidate)
         result.summary = summary
         write_results(self.results, self._base)
@@ -118,7 +118,10 @@ def resolve_base_run(request: train.TrainRequest) -> ResolvedRun:
 def train_separately(
     request: train.TrainRequest, candidates: Sequence[Candidate], point: int, output_format: str
 ) -> int:
-    """Train one point, and leave sweep.json to `collect`: other points are trained at the same time."""
+    """Train one point without writing sweep.json, because other points may be trained at the same time.
+
+    Raises ProjectError if there is no such point.
+    """
     if point >= len(candidates):
         message = (
             f"--point is {point}, but the sweep has {counted(len(candidates), 'point')}, numbered from 0"
@@ -190,7 +193,7 @@ def _checkpoint_steps(root: Path) -> list[int]:
 
 
 def _is_same_path(difference: Difference, start: Any) -> bool:
-    """Return whether two relative paths name one file, the saved one from the folder `start`."""
+    """Return whether both values are paths to the same file; the saved one is relative to folder `start`."""
     if difference.key not in map(join, path_keys()):
         return False
     both = (start, difference.saved), (os.getcwd(), difference.current)

@@ -57,7 +57,7 @@ def check_points(
 
 
 def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:
-    """Raise ProjectError if points train on different numbers of tokens: losses are not comparable then."""
+    """Raise ProjectError if points train on unequal numbers of tokens, so that losses are not comparable."""
     seen = {candidate.plan.total_tokens.value: candidate.point.label for candidate in candidates}
     if len(seen) > 1:
         listed = ", ".join(f"{tokens:,} ({label})" for tokens, label in sorted(seen.items()))

@@ -36,7 +36,7 @@ from validators.remaining import remaining_in_launch
 
 RESULTS = "sweep.json"
 MARK = " *"
-"""Table mark of a point whose run was begun with other settings."""
+"""Mark in tables for a point whose run was begun with other settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class PointResult:
     summary: Summary | None = None
 
     def metric_value(self, metric: str) -> float | None:
-        """Return a metric of the last evaluation; None if it was not measured."""
+        """Return a metric of the last evaluation, or None if it was not measured."""
         return None if self.summary is None else self.summary.last_evaluation.get(metric)
 
     def as_json(self) -> dict[str, Any]:
@@ -122,13 +122,13 @@ def write_results(results: Iterable[PointResult], base: Path, metric: str = EVAL
 def print_results(
     results: Sequence[PointResult], base: Path, output_format: str, metric: str = EVAL_LOSS
 ) -> None:
-    """Print the results, the best by a metric first."""
+    """Print the results: as JSON, or as a table with the best value of the metric first."""
     is_json = output_format == "json"
     console.write(result_json(as_json(results, metric)) if is_json else results_table(results, base, metric))
 
 
 def read_summary(candidate: Candidate) -> Summary | None:
-    """Return the result of a point from its run directory; None if it was not started."""
+    """Return the result of a point from its run directory, or None if it was not started."""
     if not is_run_directory(candidate.folder):
         return None
     code = read_outcome(candidate.folder).get("exit_code", EXIT_TRAINING_FAILED)
@@ -202,7 +202,7 @@ def settings_text(begun_with: Sequence[Difference]) -> str:
 
 
 def note_on_evaluation(candidates: Sequence[Candidate]) -> str:
-    """Return a warning if the points are evaluated differently, so that their losses are not comparable."""
+    """Return a warning if the points' evaluation losses are not comparable, else an empty string."""
     configs = [candidate.run.config for candidate in candidates]
     flat = [flatten(to_dict(config)) for config in configs]
     names = {*evaluation_keys(), PART} - {MASK_RATE}

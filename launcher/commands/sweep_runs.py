@@ -23,10 +23,10 @@ class PointQueue(Protocol):
     """Source of the points to train, which also records their results."""
 
     def next_point(self) -> Candidate | None:
-        """Return the next point to train; None if there is none left."""
+        """Return the next point to train, or None if there is none left."""
 
     def record_result(self, candidate: Candidate, summary: Summary | None) -> None:
-        """Record the result of a point; without a summary, its trainer was not started."""
+        """Record the result of a point; `summary` is None if its trainer was not started."""
 
 
 def train_in_turn(points: PointQueue, request: train.TrainRequest, output_format: str) -> int:
@@ -47,7 +47,7 @@ def train_in_turn(points: PointQueue, request: train.TrainRequest, output_format
 
 
 def log_how_to_continue() -> None:
-    """Print the command that continues a sweep."""
+    """Log that the sweep was stopped, and the command that continues it."""
     console.log(f"the sweep was stopped; continue with: {resume_command(has_checkpoint=True)}")
 
 
@@ -71,7 +71,10 @@ def record_result_of_launch(
 
 
 def train_point(request: train.TrainRequest, output_format: str) -> int:
-    """Train one point and return its exit code; with JSON output, its summary goes to standard error."""
+    """Train one point and return its exit code; with JSON output, all its output goes to standard error.
+
+    Errors are logged, except ProjectError for an interruption or a preemption, which is raised.
+    """
     try:
         if output_format == "text":
             return train.run(request, "text")

@@ -37,10 +37,10 @@ from launcher.run.study import (
     Trial,
     Value,
     corners,
-    own_values,
     parse_space,
     require_optuna,
     trial_point,
+    values_in_space,
 )
 from launcher.run.summary import Summary
 from launcher.rundir.directory import lock_run_directory, run_directory
@@ -55,7 +55,7 @@ from neobert.printable import printable
 from neobert.tasks.specs import is_higher_better, reported_metrics
 
 MAX_REFUSED = 3
-"""Consecutive refused launches that end the search: the cause is then the machine, not the trials."""
+"""Number of consecutive refused launches that ends the search, because the machine is then the cause."""
 
 
 class SearchedTrials:
@@ -77,7 +77,7 @@ class SearchedTrials:
         self.results = dict(self._earlier_results())
 
     def _earlier_results(self) -> Iterator[tuple[int, PointResult]]:
-        """Yield the results of earlier trials; one that was refused may have no valid config."""
+        """Yield the number and result of each earlier trial, except failed ones whose config is not valid."""
         for trial in self._study.trials():
             if len(trial.values) < len(self._space):
                 continue  # killed while it was drawn
@@ -119,7 +119,10 @@ class SearchedTrials:
                     pass
 
     def next_point(self) -> Candidate | None:
-        """Return an unfinished trial of a stopped search, or a new one; None at the end."""
+        """Return an unfinished trial of a stopped search, or a new one, or None at the end.
+
+        Trials that fail their checks are recorded as failed and skipped.
+        """
         while not self.has_given_up and (trial := self._next_trial()) is not None:
             if (candidate := self._check_trial(trial)) is not None:
                 self._running[candidate.folder] = trial
@@ -169,7 +172,7 @@ class SearchedTrials:
         return make_candidate(self._request.selection, point, self._base)
 
     def _check_trial(self, trial: Trial) -> Candidate | None:
-        """Return a trial that passes the checks of a dry run; prints the findings of one that fails."""
+        """Return the point of a trial, or log its findings and return None if it fails the checks."""
         title = f"trial {trial.number} of {self._options.num_trials}"
         try:
             candidate = self._resolve_trial(trial)
@@ -240,7 +243,7 @@ def run(request: train.TrainRequest, options: SeveralRunsOptions, output_format:
 
 
 def _format_estimates(ends: Sequence[Candidate], trials: int, done: int) -> str:
-    """Format the predictions for the corners, and the remaining trials' highest time and cost."""
+    """Format the predictions for the corners, and the maximum time and cost of the remaining trials."""
     left = max(0, trials - done)
     rests = [candidate.remaining for candidate in ends]
     costs = [rest.cost.value for rest in rests]
@@ -276,11 +279,11 @@ def _refuse_unequal_sizes(ends: Sequence[Candidate]) -> None:
 def _run_file_values(
     space: Sequence[SearchParameter], config: RunConfig, ends: Sequence[Candidate]
 ) -> dict[str, Value] | None:
-    """Return the run file's values as a trial; None if any is outside the space."""
+    """Return the run file's values of the searched keys, or None if any is outside the space."""
     choices = {
         (each.key, text): flatten(to_dict(end.run.config))[each.key]
         for end in ends
         for each, override in zip(space, end.point.overrides, strict=True)
         if each.kind == CHOICE and (text := override.partition("=")[2])
     }
-    return own_values(space, flatten(to_dict(config)), choices)
+    return values_in_space(space, flatten(to_dict(config)), choices)

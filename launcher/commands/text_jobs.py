@@ -40,7 +40,7 @@ SEARCH_HINT = "see the output above"
 
 
 def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int:
-    """Encode or predict the texts; print the report, or the output as JSON lines if no file is named."""
+    """Encode or predict the texts; print the report, or the output as JSON lines if it has no file."""
     require_working_directory()
     folder = expand_user(request.folder)
     require_model_folder(folder)
@@ -61,7 +61,7 @@ def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int
 
 
 def _run_job(module: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a job that the same command continues after Ctrl-C, and return its report."""
+    """Run a job and return its report. After Ctrl-C, raises ProjectError with a hint to continue the job."""
     try:
         return run_json_child(module, content, doing="loading the model", hint=HINT)
     except KeyboardInterrupt:
@@ -84,7 +84,7 @@ def log_classes(classes: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def warn_of_unread_labels(report: Mapping[str, Any]) -> None:
-    """Warn about rows that are not scored, because the model's run could not read their labels."""
+    """Log a warning about rows that are not scored, because their labels could not be read."""
     if unread := report.get(UNREAD):
         rows = f"{unread['rows']:,} of {counted(report['texts'], 'row')}"
         console.log(f"warning: {rows} not scored: {printable(unread['first'])}")
@@ -92,7 +92,7 @@ def warn_of_unread_labels(report: Mapping[str, Any]) -> None:
 
 
 def warn_of_lost_text(report: Mapping[str, Any]) -> None:
-    """Warn if a large share of all tokens was cut off."""
+    """Log a warning if more than `LARGE_SHARE_LOST` of all tokens were cut off."""
     truncated, lost = report["truncated"], report["tokens_lost"]
     share = lost / max(1, lost + report["tokens"])
     if share > LARGE_SHARE_LOST:
@@ -117,7 +117,7 @@ def texts_and_output(texts: Path, output: Path | None) -> Iterator[tuple[str, st
         require_writable(place)
         source = _texts_source(texts, Path(scratch))
         if place.exists() and Path(source).exists() and place.samefile(source):
-            message = "this file has the texts, and the output would replace it"
+            message = "the output file is also the file of the texts, which it would replace"
             raise ProjectError("output-is-input", message, "pass another --output", str(place), EXIT_USAGE)
         try:
             yield source, str(place)
@@ -183,7 +183,7 @@ def _read_queries(query: str) -> list[str]:
 
 
 def _results_text(result: Mapping[str, Any], results: Sequence[Any]) -> str:
-    """Return score, row, file and text of each passage found; with several queries, after the query."""
+    """Return score, row, file and text of each passage found; the query comes first if there are several."""
     rows = [
         [
             f"{each['score']:.4f}",

@@ -125,7 +125,7 @@ class NodeLaunch:
 
 
 def as_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | None) -> list[str]:
-    """Convert options to overrides of config keys, so that the plan and the digest include them."""
+    """Return the overrides for --resume, --nproc-per-node and --nnodes; none for options that are None."""
     counts = {"distributed.nproc_per_node": nproc_per_node, "distributed.nnodes": nnodes}
     given = [f"{key}={value}" for key, value in counts.items() if value is not None]
     return (
@@ -227,7 +227,7 @@ def _launch_first_node_once(node: NodeLaunch) -> int:
 
 
 def _manifest_entry(node: NodeLaunch, first_step: int) -> dict[str, Any]:
-    """Return the entries of the manifest that describe the launch, and not the checks."""
+    """Return the manifest entries about the launch: command, start time, first step and number of ranks."""
     return {
         "command": _trainer_command(node),
         "begun_boot_s": round(node.begun_s, 3),
@@ -345,7 +345,7 @@ def _starts_from_weights(resolved: ResolvedRun) -> bool:
 
 
 def _resumed_step(examination: Examination) -> int:
-    """Return the step of the checkpoint to resume from; -1 without a verified one."""
+    """Return the step of the verified checkpoint to resume from, or -1 if there is none."""
     resume = examination.facts.resume
     return resume.step if resume is not None and resume.is_verified else -1
 
@@ -363,7 +363,7 @@ def _trainer_command(node: NodeLaunch) -> list[str]:
 
 
 def _dry_run(node: NodeLaunch) -> int:
-    """Run the checks that do not probe the machine, and print files and command of a real launch."""
+    """Run the checks that need no probes of the machine, and print the files and command of a launch."""
     refuse_halted_run(node.folder)
     refuse_special_files(node.folder)
     leads = not node.topology.node_rank

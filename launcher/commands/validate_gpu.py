@@ -58,7 +58,7 @@ NONE = "-"
 
 @dataclass(frozen=True, slots=True)
 class ValidationRequest:
-    """Arguments of `validate-gpu`. `full`: measure all installed attention backends."""
+    """Arguments of `validate-gpu`; `full` measures all installed attention backends."""
 
     selection: Selection
     full: bool
@@ -68,7 +68,7 @@ class ValidationRequest:
 
 
 def run(request: ValidationRequest, output_format: str) -> int:
-    """Measure the numerics on this machine, check and print the results; return the exit code."""
+    """Measure the numerics on this machine, and check and print the results; return the exit code."""
     run_here = choose_run(request.selection)
     resolved = run_here.resolved
     hide_gpus_from_cpu_run(resolved)
@@ -165,14 +165,17 @@ def has_ranks(resolved: ResolvedRun) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class GpuRun:
-    """Resolved run for the visible GPU. `note` names the GPU and the profile."""
+    """Resolved run to validate; `note` names the GPU and the chosen profile, empty if the run was given."""
 
     resolved: ResolvedRun
     note: str
 
 
 def run_for_gpus(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> GpuRun:
-    """Resolve the profile that requires these GPUs (at least one), or `ANY_GPU`."""
+    """Resolve a profile that requires these GPUs (at least one), or else `ANY_GPU`.
+
+    Production profiles are preferred, then profiles that require more GPUs.
+    """
     profiles = [profile for profile in map(load_profile, list_profiles()) if _is_candidate_profile(profile)]
     fitting = [profile for profile in profiles if _matches_gpus(profile, gpus)]
     if not fitting:

@@ -28,10 +28,10 @@ HOME, END_OF_LINE, END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def run(folder: Path | None) -> int:
-    """Show a run until it ends or Ctrl-C; print it once if it has ended, or without a terminal.
+    """Show a run until it ends or Ctrl-C; print it once if it has ended or the output is not a terminal.
 
-    Without a name, shows the newest run. On a terminal, a folder that does not exist yet is waited for: a
-    launch creates it after its checks.
+    Shows the newest run if `folder` is None. On a terminal, waits for a folder that does not exist yet,
+    because a launch creates it after its checks.
     """
     folder, is_live = folder or newest_run(), console.is_terminal(sys.stdout)
     try:

@@ -60,7 +60,7 @@ MAX_TOKENS = {"cpu": 256, "gpu": 512}
 ADAPTER = "adapter.type"
 PACKING = "datacollator.pack_sequences"
 FEW_EXAMPLES = 2000
-"""Number of labelled rows below which a fifth is held out for the metrics."""
+"""Number of labelled examples below which a fifth of the texts is held out for the metrics."""
 CHAT_FACTOR = 8
 """Maximum length of conversations as a multiple of the maximum length of texts."""
 MAX_LOST = 0.1
@@ -74,16 +74,16 @@ class RunFileInputs:
     Attributes:
         command: command that writes the file, for its first line.
         file: the run file; its stem is also the name of the run directory.
-        weights: None for random weights.
+        weights: weights to start from; None for random weights.
         text: key and value of the text: dataset.path or dataset.name.
         lengths: sizes of documents, or of labelled texts, in bytes; only the first ones of a large text.
         num_bytes: size of the whole text; None if unknown.
         documents: number of documents; None if unknown.
-        is_by_line: each line of the text is a document.
+        is_by_line: whether each line of the text is a document.
         bytes_per_token: estimate for the text.
-        has_evaluation: other files are for evaluation, so that no training row is held out.
+        has_evaluation: whether other files are for evaluation, so that no training row is held out.
         table: columns and labels of the labelled rows; None for other tasks.
-        context: tokens per row; None: as many as cover the texts.
+        context: tokens per row; None for as many as cover the texts.
         adapter: type of the adapter; None trains all weights.
     """
 
@@ -141,7 +141,7 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
     is_chat = spec_of(config).stores_targets
     length = request.context or _row_length(request, shape, is_chat=is_chat)
     yield from _conversation_entries(request, shape, length) if is_chat else ()
-    limit = _longest_trained_row(request, shape)
+    limit = _max_trained_row_length(request, shape)
     comment = (
         comment_on_length(request.lengths, length, limit, request.bytes_per_token)
         if request.table
@@ -179,7 +179,7 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
 
 
 def _packing_entry(request: RunFileInputs, config: RunConfig) -> Entry:
-    """Return whether rows hold several documents, and why not.
+    """Return the entry that states whether rows hold several documents, and why not in its comment.
 
     Packed documents go through SDPA one by one, which takes long on a GPU.
     """
@@ -197,7 +197,7 @@ def _batch_entries(batch: BatchSize, *, is_packed: bool) -> Iterator[Entry]:
 
 
 def _without_short_documents(request: RunFileInputs, min_tokens: int) -> RunFileInputs:
-    """Return the request without documents below `min_tokens`; unchanged if no document would be left."""
+    """Return the request without documents below `min_tokens`, or unchanged if none would be left."""
     kept = (
         [each for each in request.lengths if each >= min_tokens * BYTES_PER_TOKEN] if min_tokens > 1 else []
     )
@@ -280,11 +280,11 @@ def _row_length(request: RunFileInputs, shape: ModelShape, *, is_chat: bool) -> 
     needed = covering_length(
         request.lengths or [BYTES_PER_TOKEN * MAX_TOKENS["gpu"]], request.bytes_per_token
     )
-    return min(needed, most, _longest_trained_row(request, shape) or needed)
+    return min(needed, most, _max_trained_row_length(request, shape) or needed)
 
 
-def _longest_trained_row(request: RunFileInputs, shape: ModelShape) -> int:
-    """Return the longest rows that the weights were trained on; 0 for random weights."""
+def _max_trained_row_length(request: RunFileInputs, shape: ModelShape) -> int:
+    """Return the maximum row length that the weights were trained on, in tokens; 0 for random weights."""
     return 0 if request.weights is None else request.weights.positions or shape.max_positions
 
 
@@ -314,7 +314,7 @@ def _trainer_entries(
 
 
 def _rows_per_pass(request: RunFileInputs, length: int, batch: BatchSize, *, is_packed: bool) -> float:
-    """Return the number of rows in one pass over the text; 0 if unknown."""
+    """Return the number of rows in one pass over the text, or 0 if it is unknown."""
     if request.table is not None:
         packed_into = batch.rows // batch.microbatches if is_packed else 0
         return num_text_rows(request.lengths, length, packed_into, request.bytes_per_token)

@@ -10,7 +10,7 @@ from neobert.printable import printable
 from neobert.runfiles.json_values import is_number
 
 NUM_COLORS = 8
-"""Colors of the lines in a chart, as page.css defines them."""
+"""Number of colors of the lines in a chart, as page.css defines them."""
 STATUSES = ("pass", "warn", "fail", "unknown", "skip")
 
 
@@ -30,9 +30,9 @@ def html_muted(value: object) -> str:
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], narrow: Sequence[str] = ()) -> str:
-    """Return an HTML table; heads and cells must be HTML already. Returns an empty string without rows.
+    """Return an HTML table of heads and cells that are HTML already; empty if there are no rows.
 
-    On a narrow screen each cell shows its head: from `narrow` if given, which must have no tags.
+    On a narrow screen each cell shows its head, from `narrow` if given. These heads must contain no tags.
     """
     names = [f' data-head="{head}"' if head else "" for head in narrow or heads]
     lines = [
@@ -49,7 +49,7 @@ def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]], narrow: Sequ
 
 
 def html_details(summary: str, content: str) -> str:
-    """Return HTML content in a <details> element, which opens on a click on the summary."""
+    """Return HTML content in a <details> element with an HTML summary."""
     return f"<details><summary>{summary}</summary>{content}</details>"
 
 
@@ -60,16 +60,16 @@ def html_status(value: object) -> str:
 
 
 def utc_time(stamp: object) -> str:
-    """Return an ISO 8601 time as HTML, without the UTC offset, which is in the column header."""
+    """Return an ISO 8601 time in UTC as HTML, without `T` and the offset; other values as text."""
     shown = str(stamp or "").replace("T", " ").removesuffix("+00:00")
     return f'<span class="time">{html_text(shown)}</span>'
 
 
 def finite_number(value: object) -> float | None:
-    """Return a number as a float; None for NaN, infinity and any other value."""
+    """Return a finite number as a float, or None for any other value."""
     return float(value) if is_number(value) else None
 
 
 def mapping_or_empty(value: object) -> Mapping[str, Any]:
-    """Return a dictionary unchanged; an empty one for any other value."""
+    """Return a dictionary unchanged, or an empty dictionary for any other value."""
     return value if isinstance(value, dict) else {}

@@ -23,7 +23,7 @@ from neobert.plurals import counted
 from neobert.units import SECONDS_PER_HOUR
 
 EARLY = 0.25
-"""Share of the steps of a run: a note explains an earlier best value, if the metric has a reason for it."""
+"""Share of a run's steps; a best value before it gets the metric's note on early best values, if any."""
 STATES = {True: "running", False: "died", None: "no outcome"}
 
 
@@ -51,7 +51,7 @@ def headings_html(runs: Sequence[RunRecord]) -> str:
 
 
 def page_title(runs: Sequence[RunRecord]) -> str:
-    """Return the names of one or two runs; for more, their number and common folder."""
+    """Return the names of one or two runs; of more runs, their common folder and number."""
     if len(runs) <= 2:
         return " and ".join(run.name for run in runs)
     folder = Path(commonpath([run.folder.absolute().parent for run in runs])).name
@@ -129,7 +129,7 @@ def _key_figures(run: RunRecord) -> Iterator[tuple[str, str]]:
 
 
 def _sessions_text(run: RunRecord) -> str:
-    """Return the number of sessions: one for each launch, and one more for each restart."""
+    """Return the number of sessions, which is launches plus restarts, and the number of restarts if any."""
     launches, restarts = len(run.launches), len(run.restarts())
     if not restarts:
         return str(launches)
@@ -151,7 +151,7 @@ def _cost_text(run: RunRecord) -> str:
 
 
 def _banner_messages(run: RunRecord) -> Iterator[tuple[str, str]]:
-    """Yield (kind, text) of the banners: error, --unguarded, trainer warnings, data that is not shown."""
+    """Yield the kind and text of each banner: error, --unguarded, warnings, data that is not shown."""
     outcome, history = run.outcome, run.history
     if error := failure_reason(outcome):
         ended = f"{outcome.get('status', 'ended')} (exit {outcome.get('exit_code', '?')})"

@@ -30,7 +30,7 @@ from neobert.tasks.specs import find_metric
 MAX_RUNS = 32
 """Maximum number of runs in a comparison: eight colors, each with four patterns of lines."""
 DIGITS = 6
-"""Significant digits of a plotted value: a chart has fewer than a thousand pixels."""
+"""Significant digits of a plotted value, more than a chart of under a thousand pixels can show."""
 
 PERCENT = "%"
 MAX_OTHER = 24
@@ -201,7 +201,7 @@ STEP_PARTS = Panel("Parts of a step", "ms", _time_lines(PARTS))
 
 
 def make_panels(runs: Sequence[RunRecord]) -> list[Panel]:
-    """Return the charts that have data in at least one of the runs, without their empty lines."""
+    """Return the charts with data from at least one of the runs, without lines that have no data."""
     series = {name: found for run in reversed(runs) for name, found in run.series.items()}
     metrics = {metric.name: metric for run in runs for metric in run.metrics}
     evaluated = sorted(name for name in series if name.startswith(EVAL) and not name.startswith(SOURCE))
@@ -224,7 +224,7 @@ def make_panels(runs: Sequence[RunRecord]) -> list[Panel]:
 
 
 def _comparison_panels(runs: Sequence[RunRecord]) -> list[Panel]:
-    """Return the charts of a comparison, with one line per run; of several ranks, the first is shown."""
+    """Return the charts of a comparison, with a line per run and one metric each; memory is of one rank."""
     return [
         Panel(f"{panel.title}: {label}" if label else panel.title, panel.unit, (("", name),))
         for panel in make_panels(runs)
@@ -257,7 +257,7 @@ def _corpora_panels(series: dict[str, Series]) -> Iterator[Panel]:
 
 
 def _other_panels(series: dict[str, Series], shown: set[str]) -> list[Panel]:
-    """Return a chart for each remaining metric that changes, at most `MAX_OTHER`."""
+    """Return a chart for each metric that changes and is not in `shown`, at most `MAX_OTHER` by name."""
     names = [
         name for name, found in series.items() if name not in shown and found.lowest[1] < found.highest[1]
     ]

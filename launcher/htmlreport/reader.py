@@ -29,25 +29,25 @@ from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, heartbeat_path, ranks
 from neobert.units import MIB_PER_GIB
 
 MAX_RANKS = 8
-"""A chart has eight colors."""
+"""Maximum number of ranks in a chart, which has eight colors."""
 NEWEST = ("step", TRAIN_LOSS, TOKENS)
 STEP_MS, EVALUATION_MS = "time/step_ms", "time/evaluation_ms"
 LONGEST_MS = 1e12
-"""No step takes 31 years: sums of shorter times are finite."""
+"""Times of 31 years or more are invalid, so that sums of valid times are finite."""
 GPU_MEMORY, HOST_MEMORY = "gpu_mem_reserved_gib", "host_rss_mib"
 STARTING = "start"
 """Phase of a session before its first step."""
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
 MAX_DEPTH = 32
-"""Limit of nesting. Files of a run have fewer than ten levels; formatting hundreds overflows the stack."""
+"""Maximum nesting of a JSON file. Files of a run have fewer than ten levels; hundreds overflow the stack."""
 
 PIXELS = 600
-"""Columns of a chart: a wide screen shows two charts side by side."""
+"""Columns of a chart, about half the width of a screen."""
 MAX_NAMES = 256
 """Maximum number of metrics: an untrusted file may have a new name in each line."""
 UNCHARTED = frozenset({"step", TOKENS, "train/epoch", "perf/data_wait_share", "time/collate_ms"})
-"""Names that are axes, or that another chart shows in other units."""
+"""Metrics that are axes of the charts, or that another chart shows in other units."""
 DERIVED = ("_p50_ms", "_p95_ms", "_moving_ms")
 """Suffixes of statistics over many steps, which no chart shows."""
 Point = tuple[int, float]
@@ -56,7 +56,7 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class LaunchStart:
-    """A launch: the step of the checkpoint that it resumed from (0 without one), and its number of ranks."""
+    """A launch: the step of the checkpoint that it resumed from (0 if none), and its number of ranks."""
 
     first_step: int
     num_ranks: int
@@ -106,7 +106,7 @@ class TrainingClock:
         self.rank_seconds += time_ms / 1000 * self._launch_at(step).num_ranks
 
     def _launch_at(self, step: int) -> LaunchStart:
-        """Return the last launch that started before a step; the first launch for step 0."""
+        """Return the last launch whose first step is below a step, or the first launch if there is none."""
         return self.launches[max(0, bisect_left(self.launches, step, key=attrgetter("first_step")) - 1)]
 
 
@@ -146,9 +146,9 @@ class History:
 
 
 def read_history(folder: Path, launches: Sequence[LaunchStart]) -> History:
-    """Read metrics.jsonl once; empty if it is not a readable regular file.
+    """Read metrics.jsonl of a run directory; empty if it is not a readable regular file.
 
-    Memory does not grow with its length.
+    The memory that is used does not grow with the length of the file.
     """
     history, path = History(clock=_make_clock(folder, launches)), folder / METRICS
     if not is_readable_file(path):
@@ -170,7 +170,7 @@ def read_history(folder: Path, launches: Sequence[LaunchStart]) -> History:
 
 
 def _make_clock(folder: Path, launches: Sequence[LaunchStart]) -> TrainingClock:
-    """Return a clock that starts at step 0, or at the checkpoint of another run that this run continues."""
+    """Return a clock that starts at step 0, or at the step and tokens of the run that this one continues."""
     source = read_json(folder / CONTINUED)
     step, tokens = source.get("step"), source.get("tokens_total")
     if not (is_count(step) and is_count(tokens)):
@@ -179,7 +179,7 @@ def _make_clock(folder: Path, launches: Sequence[LaunchStart]) -> TrainingClock:
 
 
 def effective_launches(entries: Iterable[Record], num_ranks: int) -> list[LaunchStart]:
-    """Return the launches whose steps are part of the run; a later one replaces steps that it repeats.
+    """Return the launches whose steps count: a later launch replaces launches from its first step on.
 
     Args:
         entries: entries of the manifest, oldest first.
@@ -244,7 +244,7 @@ def _valid_time_ms(row: Record, name: str) -> float | None:
 
 
 def read_document(folder: Path, name: str) -> Record:
-    """Return a JSON object of the run directory; empty if it is missing, damaged, too large or a link."""
+    """Read a JSON object of a run directory; empty if the file is missing, damaged, too large or a link."""
     try:
         with open_regular(folder / name, follows_link=False) as file:
             content = json.loads(file.read(MAX_DOCUMENT_BYTES))
@@ -254,9 +254,10 @@ def read_document(folder: Path, name: str) -> Record:
 
 
 def read_rows(path: Path) -> Iterator[Record | None]:
-    """Yield the rows that have a step, and None for each line that is not JSON.
+    """Yield the rows with a step, and None for each line that is not JSON.
 
-    Skips lines that are too long or have no end; yields nothing if the file cannot be read.
+    Skips lines over `LONGEST_LINE_BYTES` and an unfinished last line; yields nothing if the file cannot be
+    read.
     """
     with suppress(OSError), open_regular(path, follows_link=False) as file:
         while line := file.readline(LONGEST_LINE_BYTES):
@@ -273,17 +274,17 @@ def read_rows(path: Path) -> Iterator[Record | None]:
 
 
 def row_step(row: Record) -> int:
-    """Return the step of a row; 0 if it is missing or invalid."""
+    """Return the step of a row, or 0 if it is missing or invalid."""
     return row["step"] if is_count(row.get("step")) else 0
 
 
 def first_step(path: Path) -> int:
-    """Return the step of the first row that has one; 0 if none has."""
+    """Return the step of the first row that has one, or 0 if no row has one."""
     return next((row["step"] for row in read_rows(path) if row), 0)
 
 
 def is_readable_file(path: Path) -> bool:
-    """Return whether the path is a readable regular file; a symbolic link is not."""
+    """Return whether the path is a readable regular file; False for a symbolic link."""
     with suppress(OSError), open_regular(path, follows_link=False):
         return True
     return False
@@ -312,7 +313,7 @@ class Series:
 
     @property
     def points(self) -> list[Point]:
-        """The kept points of the line, by ascending step."""
+        """Kept points of the line, by ascending step."""
         return sorted({point for pixel in self.pixels.values() for point in pixel})
 
     @property
@@ -328,7 +329,7 @@ class Series:
 
 @dataclass(slots=True)
 class Decimator:
-    """Chart lines of rows that may come in any order; memory is bounded by metrics times pixels.
+    """Chart lines with at most two points per pixel, from rows in any order; bounds the memory.
 
     Attributes:
         first, last: range of steps that the pixels divide.
@@ -340,7 +341,7 @@ class Decimator:
     series: dict[str, Series] = field(default_factory=dict)
 
     def pixel(self, step: int) -> int:
-        """Return the pixel of a step, from 0; a step outside the range has the first or last pixel."""
+        """Return the pixel column of a step, from 0; the first or last one for a step outside the range."""
         place = (step - self.first) * self.pixels // max(1, self.last - self.first + 1)
         return min(max(place, 0), self.pixels - 1)
 

@@ -34,7 +34,7 @@ PER_RANK = {"gpu": "memory/gpu_rank{}", "host": "memory/host_rank{}"}
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """A mark on the time line. `kind`: checkpoint, evaluation, failure or resume."""
+    """A mark on the time line; `kind` is checkpoint, evaluation, failure or resume."""
 
     kind: str
     step: int
@@ -48,8 +48,8 @@ class RunRecord:
     Attributes:
         config: resolved values by dotted key.
         launches: entries of the manifest, oldest first; all but the last have an `outcome`.
-        num_ranks: number of ranks with a heartbeat; `ranks` has only the first of them.
-        is_alive: whether the trainer runs; None if that cannot be known, as on another host.
+        num_ranks: number of ranks with a heartbeat; `ranks` has only the first `MAX_RANKS` of them.
+        is_alive: whether the trainer runs; None if it was started on another host.
     """
 
     name: str
@@ -85,13 +85,13 @@ class RunRecord:
 
     @property
     def last_step(self) -> int:
-        """Highest step of the newest metrics and heartbeats; 0 without any."""
+        """Highest step of the newest metrics and heartbeats; 0 if there are none."""
         steps = [self.history.last.get("step"), *(rank.last.get("step") for rank in self.ranks)]
         return max((step for step in steps if isinstance(step, int)), default=0)
 
     @property
     def last_launch(self) -> Record:
-        """Manifest entry of the newest launch; empty without a manifest."""
+        """Manifest entry of the newest launch; empty if there is no manifest."""
         return self.launches[-1] if self.launches else {}
 
     def events(self) -> list[TimelineEvent]:

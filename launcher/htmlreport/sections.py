@@ -19,7 +19,7 @@ from launcher.htmlreport.markup import (
 )
 from launcher.htmlreport.overview import launches_html, results_html
 from launcher.htmlreport.run_record import RunRecord
-from launcher.rundir.compared_keys import compared_keys
+from launcher.rundir.comparable_values import comparable_values
 from launcher.rundir.records import Record, get_list, get_records
 from launcher.terminal.values import origin_text, show_mib, show_value
 from neobert.config import Origin
@@ -29,7 +29,7 @@ from neobert.runfiles.samples import Guess, MaskedText
 ABSENT = "not set"
 SHOWN_STATUSES = ("fail", "unknown", "warn")
 MAX_EVALUATIONS = 12
-"""Evaluations in the table of masked words."""
+"""Approximate maximum number of evaluations in the table of masked words."""
 KINDS = ("override", "file", "profile")
 """Kinds of origins other than defaults, the highest precedence first."""
 
@@ -49,7 +49,10 @@ def details_html(run: RunRecord) -> str:
 
 
 def masked_words_html(run: RunRecord) -> str:
-    """Return the HTML table of guesses at masked words, one row per evaluation; a selection of many."""
+    """Return the HTML table of guesses at masked words, one row per evaluation; of many, a selection.
+
+    Returns an empty string if there are none.
+    """
     evaluations = run.samples.evaluations
     every = max(1, -(-(len(evaluations) - 1) // MAX_EVALUATIONS))
     shown = [*evaluations[:-1:every], *evaluations[-1:]]
@@ -86,7 +89,7 @@ def _guesses_html(guesses: Sequence[Guess], word: str) -> str:
 
 
 def texts_html(run: RunRecord) -> str:
-    """Return the HTML table of local texts: files that are read by format, documents, files left out."""
+    """Return the HTML table of local texts: files read, by format, documents, and files that are not read."""
     rows = [
         [
             html_text(each.get("source", "")),
@@ -111,8 +114,8 @@ def _left_out_text(files: Record) -> str:
 
 
 def differences_html(runs: Sequence[RunRecord]) -> str:
-    """Return the HTML table of keys in which runs differ, each with values and origins."""
-    configs = [compared_keys(run.config) for run in runs]
+    """Return the HTML table of config keys in which runs differ, with each run's value and its origin."""
+    configs = [comparable_values(run.config) for run in runs]
     keys = sorted(set[str]().union(*configs))
     rows = [
         [html_code(key), *(_value_and_origin(run, key) for run in runs)]
@@ -149,7 +152,7 @@ def preflight_html(run: RunRecord) -> str:
 
 
 def config_html(run: RunRecord) -> str:
-    """Return HTML tables of config values with origins: non-default values, then all of them, folded."""
+    """Return HTML tables of config values with origins: those not at their default, then all, collapsed."""
     rows = {
         key: [html_code(key), html_code(show_value(value)), html_muted(_origin_text(run, key))]
         for key, value in sorted(run.config.items())
@@ -205,7 +208,7 @@ def _value_and_origin(run: RunRecord, key: str) -> str:
 
 
 def _origin_text(run: RunRecord, key: str) -> str:
-    """Return the origin of a key as text: file and line, profile and line, argument, or default."""
+    """Return the origin of a key as text: file or profile with line, argument, default, or unknown."""
     origin = mapping_or_empty(run.provenance.get(key))
     kind, file, line = (origin.get(name) for name in ("kind", "file", "line"))
     if not isinstance(file, str) or not isinstance(line, int):

@@ -25,7 +25,10 @@ def expand_user(path: str | Path) -> Path:
 
 
 def absolute_path(path: str, key: str) -> Path:
-    """Return the absolute path of the value of config key `key`. Raises ProjectError if it is invalid."""
+    """Return the absolute path of a value of config key `key`, with `~` expanded.
+
+    Raises ProjectError for an invalid path and for a dangling link.
+    """
     try:
         absolute = Path(path).expanduser().absolute()
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
@@ -67,7 +70,10 @@ def convert_write_errors(path: Path, hint: str = ANOTHER_FOLDER) -> Iterator[Non
 
 
 def make_folder(folder: Path, hint: str = ANOTHER_FOLDER) -> Path:
-    """Create a folder. Raises ProjectError if that fails, or in the folder of a checkpoint."""
+    """Create a folder with its parents and return it.
+
+    Raises ProjectError if that fails or the folder is in a checkpoint.
+    """
     _refuse_in_checkpoint(folder)
     with convert_write_errors(folder, hint):
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +98,7 @@ def results_folder(folder: Path) -> Iterator[None]:
 
 
 def require_writable(path: Path | None, hint: str = ANOTHER_FOLDER) -> None:
-    """Raise ProjectError if a requested output file cannot be written, before the work; None passes."""
+    """Raise ProjectError if an output file cannot be written or would replace a run's record; None passes."""
     if path is not None:
         import tempfile
 
@@ -112,12 +118,12 @@ def require_writable(path: Path | None, hint: str = ANOTHER_FOLDER) -> None:
 
 
 def _refuse_in_checkpoint(path: Path) -> None:
-    """Raise ProjectError for a path in the folder of a checkpoint: no run could resume from it afterwards."""
+    """Raise ProjectError for a path in the folder of a checkpoint, which another file would make unusable."""
     from neobert.runfiles.checkpoint.manifest import FILE_NAME  # what hashes files takes time to import
 
     for folder in (path, *path.absolute().parents):
         if (folder / FILE_NAME).is_file():
-            message = "the folder is a checkpoint, which may contain only saved files"
+            message = "the folder is a checkpoint, which may contain only the files of the save"
             hint = "choose a path outside the checkpoint"
             raise ProjectError("occupied-folder", message, hint, str(folder), EXIT_USAGE)
 
@@ -130,7 +136,10 @@ def require_existing(path: Path, option: str, hint: str = "") -> None:
 
 
 def require_source(path: Path, option: str, hint: str = "") -> str:
-    """Return the absolute path of data, or the name of a Hub dataset. Raises ProjectError otherwise."""
+    """Return the absolute path of data, or the name of a Hub dataset unchanged.
+
+    Raises ProjectError if the path does not exist.
+    """
     if is_hub_name(str(path)):
         return str(path)
     require_existing(expand_user(path), option, hint)
@@ -138,7 +147,7 @@ def require_source(path: Path, option: str, hint: str = "") -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text atomically: readers see the old content or the new. Raises ProjectError."""
+    """Write UTF-8 text atomically. Raises ProjectError if the path cannot be written."""
     write_bytes(path, text.encode("utf-8"))
 
 
@@ -149,7 +158,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Write JSON atomically, indented, with sorted keys. Raises ProjectError."""
+    """Write indented JSON with sorted keys atomically. Raises ProjectError if the path cannot be written."""
     write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
@@ -185,7 +194,10 @@ def why_unreadable(file: Path) -> str:
 
 
 def private_folder(name: str) -> Path | None:
-    """Create `~/.cache/neobert/NAME`; None without a home directory, or where it is not writable."""
+    """Create `~/.cache/neobert/NAME`, or below $XDG_CACHE_HOME, and return it.
+
+    Returns None if there is no home directory or it is not writable.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
         folder = Path(base).expanduser() / "neobert" / name

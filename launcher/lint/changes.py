@@ -40,17 +40,17 @@ QUOTED = re.compile(r"remove the quotes: (\S+)")
 HABIT = re.compile(r"YAML 1\.2 reads (\S+) as text: write (true|false)")
 SHARE = "ratio"
 AS_TEXT = {"optimizer": "optim", "adapter": "adapter"}
-"""Sections that other trainers write as one word, and the key that lists these words."""
+"""Sections that other trainers write as one word, and the foreign key whose values these words are."""
 BARE = re.compile(r"[^\s,#{}\[\]]+")
 RUN_NAME, RUN_NAME_HERE = "{run_name}", "wandb.name"
 """Placeholder of the run name in Composer's paths, and the key here for its run_name."""
 
 
 def candidate_changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: bool) -> Iterator[Change]:
-    """Yield texts with a possible fix of the problem applied; nothing if there is no candidate.
+    """Yield changes that may fix the problem, or none if there is no candidate.
 
     Args:
-        root: the parsed text.
+        root: the parsed `source`.
         is_yaml: whether lines may be moved and removed, which is safe in YAML's block style only.
     """
     node = find(root, tuple(issue.path.split(".")))
@@ -88,7 +88,7 @@ def _respell_value(source: str, issue: ConfigIssue) -> Iterator[Change]:
 
 
 def _translate_value(source: str, issue: ConfigIssue, node: Node, *, default_quote: str) -> Iterator[Change]:
-    """Yield the text with a value of another trainer replaced by its counterpart; quotes stay."""
+    """Yield the text with a value of another trainer replaced by its counterpart here, in the same quotes."""
     old = BARE.match(issue.source_line, issue.column - 1)
     new = _counterpart(issue.path, to_plain_value(node))
     if old and new:
@@ -97,7 +97,7 @@ def _translate_value(source: str, issue: ConfigIssue, node: Node, *, default_quo
 
 
 def _counterpart(key: str, value: Any) -> str:
-    """Return the value to write instead of another trainer's, as YAML; empty unless there is exactly one."""
+    """Return the value here for another trainer's value, as YAML; empty unless there is exactly one."""
     if written := COUNTERPART.fullmatch(advice_for_value(key, value)):
         return written[1]
     meant = translate_entry(key.rpartition(".")[2], value)
@@ -148,10 +148,10 @@ def _join_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Change]
 
 
 def _translate_to_two_keys(source: str, issue: ConfigIssue, node: Node, root: Node) -> Iterator[Change]:
-    """Replace the line of a length with both of its keys: of the texts, and of the positions of the model.
+    """Replace a length by its two keys here, the length of the texts and the number of positions.
 
-    A key that has this value stays. A model of transformers has its own number of positions, so that its file
-    gets the first key only.
+    A key that already has this value stays. A model of transformers has its own number of positions, so that
+    its file gets only the first key.
     """
     written, value = RENAMED_TO_TWO.fullmatch(advice_for_key(tuple(issue.path.split(".")))), node.value
     if written is None or not all(is_legal(target, value) for target in written.groups()):
@@ -172,7 +172,7 @@ def _translate_to_two_keys(source: str, issue: ConfigIssue, node: Node, root: No
 
 
 def _remove_key_without_effect(source: str, issue: ConfigIssue, node: Node) -> Iterator[Change]:
-    """Remove a key that has no effect, if the advice on the key starts with `NO_EFFECT`."""
+    """Remove the line of a key if the advice on the key is to remove it."""
     advice = advice_for_entry(tuple(issue.path.split(".")), to_plain_value(node))
     if not advice.startswith(NO_EFFECT):
         return
@@ -233,7 +233,10 @@ def _translated_key_and_value(key: str, node: Node) -> tuple[str, Any]:
 
 
 def _advised_key(key: str) -> tuple[str, str]:
-    """Return the key to write instead, and the only value that the advice applies to; empty for any value."""
+    """Return the key to write instead, and the only value for which the advice holds.
+
+    The value is empty if the advice holds for any value; both are empty if there is no key to write.
+    """
     advice = advice_for_key(tuple(key.split(".")))
     if written := RENAMED.fullmatch(advice):
         return written[1], written[2] or ""
@@ -261,7 +264,7 @@ def _rename_in_place(source: str, issue: ConfigIssue, node: Node, new: str, text
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Text after one fix, a short summary of the fix, and the new name of a renamed section, if any."""
+    """Text after one fix, a summary of the fix, and the new name of a renamed section, else empty."""
 
     source: str
     summary: str
@@ -269,12 +272,12 @@ class Change:
 
 
 def edit_changes(source: str, edit: Edit) -> Iterator[Change]:
-    """Yield the source with one edit applied; nothing if it has other text at that position."""
+    """Yield the source with one edit applied, or nothing if it has other text at that position."""
     changed = apply_edit(source, edit)
     if changed is not None:
         yield Change(changed, f"{edit.old} -> {edit.new}")
 
 
 def _quote_at(line: str, column: int) -> str:
-    """Return the quote character at a column, counted from 1; empty for any other character."""
+    """Return the quote character at a column, counted from 1, or an empty string."""
     return line[column - 1 : column] if line[column - 1 : column] in ("'", '"') else ""

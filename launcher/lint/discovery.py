@@ -67,9 +67,10 @@ def discover(paths: Sequence[Path]) -> DiscoveredFiles:
 
 
 def _files_in_folder(folder: Path) -> Iterator[tuple[Path, SkippedPath | None]]:
-    """Yield the YAML, TOML and JSON files below a folder, and the run directories, with the reason to skip.
+    """Yield the YAML, TOML and JSON files and run directories below a folder, with the reason to skip each.
 
-    Hidden folders and folders of installed or generated files are skipped.
+    The reason is None for a file to lint. Hidden folders and folders of installed or generated files are not
+    entered.
     """
     for place, folders, names in os.walk(folder):
         entered = []
@@ -88,7 +89,7 @@ def _files_in_folder(folder: Path) -> Iterator[tuple[Path, SkippedPath | None]]:
 
 
 class SkippedPath(NamedTuple):
-    """A path that is not linted. `suggested_section`: set if half of the keys resemble known sections."""
+    """A path that is not linted. `suggested_section` is set if half of its keys resemble known sections."""
 
     path: Path
     reason: str
@@ -96,7 +97,7 @@ class SkippedPath(NamedTuple):
 
 
 def skip_run_directory(path: Path) -> SkippedPath | None:
-    """Return the reason to skip a folder that is a run directory or a checkpoint; None for other folders.
+    """Return the reason to skip a run directory or a checkpoint, or None for other folders.
 
     A folder with only `resolved.json` is not a run directory: it may be a copy among run files.
     """
@@ -114,7 +115,7 @@ def is_excluded_folder(folder: Path) -> bool:
 
 
 def skip_file_in_folder(path: Path) -> SkippedPath | None:
-    """Return the reason to skip a file in a folder, such as foreign top-level keys; None to lint the file.
+    """Return the reason to skip a file in a folder, such as foreign top-level keys, or None to lint it.
 
     A JSON file is skipped if less than half of its keys are known, because JSON files of many tools have a
     `profile` or a `model`.
@@ -139,7 +140,7 @@ def skip_file_in_folder(path: Path) -> SkippedPath | None:
 
 
 def skip_foreign_file(path: Path) -> SkippedPath | None:
-    """Return the reason to skip a file that clearly belongs to another tool; None to lint the file.
+    """Return the reason to skip a file that clearly belongs to another tool, or None to lint it.
 
     Files with misspelt sections or flat arguments of other trainers are linted, and so are unreadable files
     and pipes.
@@ -157,7 +158,7 @@ def skip_foreign_file(path: Path) -> SkippedPath | None:
 
 
 def _is_broken(path: Path, text: str, keys: Sequence[str]) -> bool:
-    """Return whether a file cannot be parsed; False for a list or a multi-document file."""
+    """Return whether a file cannot be parsed, unless it is a list or has several documents."""
     if keys == [A_LIST] or "\n---" in text:
         return False
     try:
@@ -169,7 +170,7 @@ def _is_broken(path: Path, text: str, keys: Sequence[str]) -> bool:
 
 @cache
 def _training_keys() -> frozenset[str]:
-    """Return the key names, without sections, of this config and of other trainers; no generic names."""
+    """Return the key names of this config and of other trainers, without sections and generic names."""
     own = {key.rpartition(".")[2] for key in all_keys()}
     return frozenset({*own, *rename_table()["names"], *rename_table()["sections"]}) - GENERIC_KEYS
 
@@ -180,7 +181,10 @@ def _known_keys() -> tuple[str, ...]:
 
 
 def top_level_keys(text: str, suffix: str) -> list[str]:
-    """Return the top-level keys of the text; empty if there are none or it cannot be parsed."""
+    """Return the top-level keys of a JSON, TOML or YAML text, or as one item a description of other content.
+
+    Returns an empty list if there are no keys or a JSON text with our sections cannot be parsed.
+    """
     if suffix == ".json":
         return _top_level_json_keys(text)
     if suffix == ".toml":

@@ -27,7 +27,7 @@ FIXABLE = ("CFG001", "CFG003", "CFG007")
 """Codes of problems that have fixes."""
 
 UNLIMITED, STEPS, EPOCHS = "max_steps", "trainer.max_steps", "-> trainer.max_epochs"
-"""Key of transformers, where -1 lets epochs end the run; the key here; the summary of this fix."""
+"""Key of transformers, whose -1 lets epochs end the run; the key here; the end of this fix's summary."""
 
 ROWS, RATE = "-> trainer.per_device_train_batch_size", "-> optimizer.lr"
 """Summaries of fixes of the rows per step and of the learning rate."""
@@ -51,7 +51,7 @@ Issues = tuple[ConfigIssue, ...]
 
 @dataclass(frozen=True, slots=True)
 class AppliedFixes:
-    """Applied fixes of a file, one line each with location, and the number of problems.
+    """Applied fixes of a file, one line each with location, and the number of problems before the fixes.
 
     `notes` are about unset keys that the other trainer may set to other values.
     """
@@ -82,7 +82,7 @@ def fix_file(path: Path) -> AppliedFixes:
 
 
 def fixable_problems(path: Path) -> frozenset[tuple[str, str]]:
-    """Return code and key of the problems that `fix_file` would fix."""
+    """Return the code and key of each problem that `fix_file` would fix."""
     return frozenset(_apply_all_fixes(path)[2])
 
 
@@ -105,14 +105,14 @@ def _apply_all_fixes(path: Path) -> tuple[str, Issues, dict[tuple[str, str], str
 
 
 def _fix_lines(path: Path, before: Issues, done: dict[tuple[str, str], str]) -> Iterator[str]:
-    """Yield one line per fix, with its location in the original text; problems found later have none."""
+    """Yield one line per fix, with its location in the original text unless the problem appeared later."""
     places = {_problem_key(issue): f":{issue.line}:{issue.column}" for issue in reversed(before)}
     for key, summary in done.items():
         yield printable(f"{path}{places.get(key, '')}: {key[0]} {summary}")
 
 
 def _note_on_step_limit(path: Path, done: dict[tuple[str, str], str], run: ResolvedRun | None) -> str:
-    """Return a note on the step limit of the run if its file set only epochs; empty otherwise."""
+    """Return a note on the step limit of the run if its file set only epochs, else an empty string."""
     was_open = any(
         EPOCHS in each or (key.rpartition(".")[2] == UNLIMITED and each.startswith(REMOVED))
         for (_, key), each in done.items()
@@ -128,7 +128,7 @@ def _note_on_step_limit(path: Path, done: dict[tuple[str, str], str], run: Resol
 
 
 def _note_on_packing(path: Path, done: dict[tuple[str, str], str], run: ResolvedRun | None) -> str:
-    """Return a note if rows per step were translated, and a row here holds several texts; else empty."""
+    """Return a note if rows per step were translated and a row here holds several texts, else empty."""
     if run is None or not run.config.datacollator.pack_sequences:
         return ""
     return printable(f"{path}: {PACKED}") if any(ROWS in each for each in done.values()) else ""
@@ -145,7 +145,7 @@ def _note_on_recipe(path: Path, done: dict[tuple[str, str], str]) -> str:
 
 
 def _resolve_without_problems(path: Path) -> ResolvedRun | None:
-    """Resolve a file without the entries that have problems; None if the number of steps is one of them."""
+    """Resolve a file without its entries that have problems; None if max_steps is one of them or it fails."""
     issues = _read_issues(path)
     if issues is None or any(issue.path in (STEPS, "trainer") for issue in issues):
         return None
@@ -160,7 +160,7 @@ def _resolve_without_problems(path: Path) -> ResolvedRun | None:
 
 
 def _next_problem(issues: Issues, path: Path, refused: set[tuple[str, str]]) -> ConfigIssue | None:
-    """Return the next problem to try: sections that are one word first, because other keys may move there."""
+    """Return the next problem in this file, or None; one-word sections first, as keys may move there."""
     candidates = [issue for issue in issues if issue.file == str(path) and _problem_key(issue) not in refused]
     return min(candidates, key=lambda issue: issue.path not in AS_TEXT, default=None)
 
@@ -187,7 +187,7 @@ def _problem_key(issue: ConfigIssue) -> tuple[str, str]:
 
 
 def _with_temporary_file(path: Path, source: str, use: Callable[[Path], T]) -> T:
-    """Call `use` on a temporary file with this text and the name of `path`, which profiles depend on."""
+    """Call `use` on a temporary file with this text and the name of `path`, and return its result."""
     with tempfile.TemporaryDirectory(prefix="neobert-fix-") as folder:
         trial = Path(folder, path.name)
         trial.write_bytes(source.encode("utf-8"))
@@ -195,7 +195,7 @@ def _with_temporary_file(path: Path, source: str, use: Callable[[Path], T]) -> T
 
 
 def _issues_of_text(source: str, path: Path) -> Issues | None:
-    """Return the problems of a text, located in `path`; None if it fails with another kind of error."""
+    """Return the problems of a text as if it were in `path`, or None if it fails with another error."""
 
     def judge(trial: Path) -> Issues | None:
         issues = _read_issues(trial)

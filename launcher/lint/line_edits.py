@@ -42,7 +42,7 @@ class Edit:
 
 
 def apply_edit(source: str, edit: Edit) -> str | None:
-    """Return the source with one edit applied; None if it has other text at that position."""
+    """Return the source with one edit applied, or None if it has other text at that position."""
     lines = split_lines(source)
     if edit.line > len(lines) or not edit.fits(lines[edit.line - 1]):
         return None
@@ -112,7 +112,7 @@ def add_key_line(lines: Lines, target: str, value: str, comment: str = "", end: 
 
 
 def open_section(lines: Lines, number: int, key: str, value: str) -> Lines | None:
-    """Turn `SECTION: OLD` into a section whose only key has the value; the comment stays with the section."""
+    """Turn `SECTION: OLD` into a section with the entry `KEY: VALUE`; the comment stays with the section."""
     match = _match_key_line(lines, number)
     if match is None or match["indent"]:
         return None
@@ -122,7 +122,7 @@ def open_section(lines: Lines, number: int, key: str, value: str) -> Lines | Non
 
 
 def line_ending(line: str) -> str:
-    """Return the line break at the end of a line; a line feed if it has none."""
+    """Return the line ending to use after a line: CRLF if the line ends with it, else a line feed."""
     return "\r\n" if line.endswith("\r\n") else "\n"
 
 
@@ -133,7 +133,7 @@ def _with_final_line_ending(lines: Lines, end: str) -> Lines:
 
 
 def rename_section(lines: Lines, number: int, name: str) -> Lines | None:
-    """Rename the section that a line opens; None if the line opens none."""
+    """Rename the section that a line opens; return None if the line opens no section."""
     match = _match_line(SECTION_LINE, lines[number])
     if match is None:
         return None
@@ -145,7 +145,7 @@ def _match_line(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
 
 
 def _match_key_line(lines: Lines, number: int) -> re.Match[str] | None:
-    """Match a key with a scalar; None if the value continues on the next line."""
+    """Match a line with a key and a scalar; None for other lines and if the value continues on the next."""
     match = _match_line(KEY_LINE, lines[number])
     following = next((line for line in lines[number + 1 :] if line.strip()), "")
     is_continued = _indent_width(following) > _indent_width(
@@ -173,7 +173,7 @@ def _is_content(line: str) -> bool:
 
 
 def _section_above(lines: Lines, number: int) -> int | None:
-    """Return the number of the line that opens the section of an indented line; None without one."""
+    """Return the number of the line that opens the section of an indented line, or None if there is none."""
     for place in range(number - 1, -1, -1):
         if _is_content(lines[place]) and _indent_width(lines[place]) < _indent_width(lines[number]):
             return place if _match_line(SECTION_LINE, lines[place]) else None

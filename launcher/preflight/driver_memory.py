@@ -24,7 +24,7 @@ def visible_gpus() -> Sequence[GpuFacts]:
 
 
 def reports_memory_of_process(pid: int) -> bool:
-    """Return whether the driver reports the memory of this process; it does not in some containers."""
+    """Return whether the driver reports the memory of process `pid`; it does not in some containers."""
     listed = (process for gpu in visible_gpus() for process in gpu.processes or ())
     return any(process.pid == pid and process.memory_mib is not None for process in listed)
 
@@ -45,7 +45,7 @@ def _used_mib(gpu: GpuFacts | None) -> int:
 
 
 def externally_reported_memory(result: Record, before: Mapping[str, GpuFacts]) -> dict[str, Any]:
-    """Return the memory of a paused rank in MiB, as reported by the driver and the operating system.
+    """Return the memory of a paused rank in MiB, as the driver and the operating system report it.
 
     `system_rss_mib` and `driver_mib` are None if unknown; `driver_reason` explains why the driver's value is
     missing on a GPU.

@@ -119,12 +119,12 @@ def _warm_up(trainer: WaitingChild | None, run: ResolvedRun, resolved: Path | No
 
 
 def write_report(examination: Examination, folder: Path) -> None:
-    """Write the report to the folder, without facts and receipt."""
+    """Write preflight.json to the folder, without facts and receipt."""
     write_json(folder / REPORT, examination.report.as_json())
 
 
 def write_results(examination: Examination, folder: Path) -> None:
-    """Write report, facts and receipt."""
+    """Write report, facts and receipt to the folder."""
     write_report(examination, folder)
     write_text(folder / FACTS, facts_to_json(examination.facts))
     with convert_write_errors(folder / RECEIPT):
@@ -143,9 +143,9 @@ def load_facts(path: Path) -> Facts:
 
 
 def results_folder(run: ResolvedRun, chosen: Path | None) -> Path:
-    """Create the folder for the results and return its path; git ignores the default folder.
+    """Create the folder for the results and return it; a .gitignore makes git ignore the default folder.
 
-    Raises ProjectError if the folder is not writable, before the probes, which take minutes.
+    Raises ProjectError if the folder is not writable.
     """
     folder = make_folder(chosen or DEFAULT_FOLDER / run.digest[:12], OUTPUT_HINT)
     require_writable(folder / REPORT, OUTPUT_HINT)

@@ -75,9 +75,9 @@ def download(name: str, revision: str | None) -> Snapshot:
 
 
 def require_downloaded(config: RunConfig) -> None:
-    """Download the initial weights of a run that names a commit on the Hub, unless they are in the cache.
+    """Download weights and tokenizer of a run that starts from a commit on the Hub, unless they are cached.
 
-    Also the tokenizer. Raises `ProjectError` if they are neither in the cache nor on the Hub.
+    Raises `ProjectError` if they are neither in the cache nor on the Hub.
     """
     name, revision = named_weights(config)
     if is_pinned(name, revision):
@@ -85,7 +85,7 @@ def require_downloaded(config: RunConfig) -> None:
 
 
 def newest_commit(name: str, revision: str | None) -> str:
-    """Return the commit of a revision on the Hub; empty without a connection, or if it does not exist."""
+    """Return the commit of a revision on the Hub; empty if there is no connection or no such revision."""
     try:
         info = _look_up_revision(name, revision)
     except ProjectError:
@@ -94,7 +94,10 @@ def newest_commit(name: str, revision: str | None) -> str:
 
 
 def _look_up_revision(name: str, revision: str | None) -> Any:
-    """Return commit and file names of a revision; None in offline mode or without a connection."""
+    """Return the Hub's record of a revision, or None in offline mode or without a connection.
+
+    Raises `ProjectError` if the Hub refuses the request.
+    """
     if os.environ.get(OFFLINE, "").lower() in TRUE:
         return None
     from huggingface_hub import HfApi
@@ -180,7 +183,7 @@ def _is_complete(folder: Path) -> bool:
 
 @contextmanager
 def _convert_hub_errors(name: str, revision: str | None) -> Iterator[None]:
-    """Convert errors of the library about a repository to `ProjectError`."""
+    """Convert errors of huggingface_hub about a repository to `ProjectError`; raise others unchanged."""
     from huggingface_hub import errors
 
     try:
@@ -192,7 +195,7 @@ def _convert_hub_errors(name: str, revision: str | None) -> Iterator[None]:
         message = f"the Hub has no revision {printable(revision or 'main')} of this repository"
         raise ProjectError(CODE, message, "pass another revision as NAME@REVISION", name) from error
     except errors.RepositoryNotFoundError as error:
-        message = "neither a local folder nor a public repository on the Hub"
+        message = "the name is neither a local folder nor a public repository on the Hub"
         hint = "correct the name, or run `hf auth login` for a private repository"
         raise ProjectError(CODE, message, hint, name, EXIT_USAGE) from error
     except errors.HFValidationError as error:

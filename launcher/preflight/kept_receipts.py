@@ -32,7 +32,7 @@ from profiles.registry import ResolvedRun
 
 FOLDER = "receipts"
 LONGEST_S = 168.0 * SECONDS_PER_HOUR
-"""The longest time for which `guard.receipt_ttl_hours` lets a receipt be valid."""
+"""Maximum of `guard.receipt_ttl_hours`, in seconds."""
 IDENTITY = {"software", "git", "gpus"}
 LOADED = "loaded files"
 OWN = 0o600
@@ -85,7 +85,7 @@ def find_receipt(run: ResolvedRun, inputs: Mapping[str, str]) -> Receipt | None:
 
 
 def remeasured_groups() -> frozenset[str]:
-    """Return the groups of facts that are measured despite a stored receipt: imports and data inspection."""
+    """Return the groups of facts that are measured despite a stored receipt."""
     return frozenset({"imports", "inspection"})
 
 
@@ -100,7 +100,7 @@ def is_same_content(receipt: Receipt, examination: Examination) -> bool:
 
 
 def receipt_path(run: ResolvedRun) -> Path | None:
-    """Return the file of the run's stored receipt, or None without a private cache folder.
+    """Return the path of the run's stored receipt, or None if there is no private cache folder.
 
     The file name is a digest of the config and the run directory.
     """
@@ -133,7 +133,7 @@ def _is_unexpired(receipt: Receipt, run: ResolvedRun) -> bool:
 
 
 def _remove_expired(folder: Path) -> None:
-    """Remove receipts older than `LONGEST_S`; another process may remove them at the same time."""
+    """Remove receipts older than `LONGEST_S`; errors are ignored."""
     for path in folder.glob("*.json"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > LONGEST_S:

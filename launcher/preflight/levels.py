@@ -93,7 +93,7 @@ def longest_s() -> float:
 
 
 def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
-    """Return the default levels: all for a production run; static, host and gpu for other runs.
+    """Return the default levels: all for a production run, else static, host and gpu, and sometimes data.
 
     A smoke run is not rehearsed, because its rehearsal would take longer than the run. The data of labelled
     tasks, scored pairs and stored targets is always checked. Small local texts are prepared for a GPU run
@@ -108,14 +108,17 @@ def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
 
 
 def parse_levels(text: str) -> tuple[Level, ...]:
-    """Parse `static,host,gpu`; empty text gives no levels. Raises ProjectError for an unknown level."""
+    """Parse a list such as `static,host,gpu`; empty text has no levels.
+
+    Returns the levels in their own order. Raises ProjectError for an unknown level.
+    """
     requested: dict[Level, None] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
         if word not in NAMES:
             raise ProjectError(
                 code="unknown-level",
-                message=f"unknown level {word!r}",
-                hint=f"available levels: {', '.join(NAMES)}",
+                message=f"{word!r} is not a level",
+                hint=f"pass one or more of {', '.join(NAMES)}",
                 place="--level",
                 exit_code=EXIT_USAGE,
             )

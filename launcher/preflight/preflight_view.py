@@ -93,7 +93,7 @@ def _key_figures(examination: Examination) -> str:
 
 
 def _conversation_text(examination: Examination) -> str:
-    """Return the first conversation with its supervised text, and what is left out; empty for other text."""
+    """Return the first conversation and the counts of what is left out; empty for other text."""
     found = examination.facts.prepared
     if found is None or not found.sample:
         return ""
@@ -105,7 +105,7 @@ def _has_no_result(check: CheckResult) -> bool:
 
 
 def _reasons_without_result(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
-    """Yield one line per reason for checks that were not run, cut to the terminal width unless `verbose`."""
+    """Yield a line per reason why checks were not run; unless `verbose`, few reasons, cut to the terminal."""
     groups: dict[tuple[Status, str], list[CheckResult]] = {}
     for check in checks:
         reason = NO_GPU if NO_GPU in check.message else check.message
@@ -152,7 +152,7 @@ def _checks_table(examination: Examination) -> str:
 
 
 def _closing_text(examination: Examination) -> str:
-    """Return the counts of check results, preceded by the checks reused from an earlier receipt."""
+    """Return the counts of check results; before them, the checks reused from an earlier receipt, if any."""
     if not examination.reused:
         return _counts_text(examination)
     time_utc = datetime.fromisoformat(examination.reused_utc).strftime("%Y-%m-%d %H:%M UTC")
@@ -184,7 +184,7 @@ def text_rows(examination: Examination) -> Iterator[Row]:
 
 
 def measured_rows(facts: Facts) -> Iterator[Row]:
-    """Yield the rows with measured speed and memory; no rows without a rehearsal."""
+    """Yield the rows with measured speed and memory, as far as a rehearsal measured them."""
     found = facts.rehearsal
     if found is None:
         return

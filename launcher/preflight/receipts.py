@@ -61,7 +61,7 @@ def make_receipt(examination: Examination) -> Receipt:
 
 
 def _verified_start(resume: ResumeFacts | None) -> VerifiedStart | None:
-    """Return the checkpoint that the trainer must start from; None if preflight could not verify one."""
+    """Return the verified checkpoint to start from; step 0 for none, None if one could not be verified."""
     if resume is None:
         return None
     if resume.is_verified:
@@ -84,7 +84,7 @@ def _bound_values(run: ResolvedRun, facts: Facts) -> dict[str, Any]:
 
 
 def code_version(facts: Facts) -> str:
-    """Return the project's version with the commit of its code or of the working directory."""
+    """Return the project's version, with the commit of its code or of the working directory if known."""
     if facts.git is None or not facts.git.sha:
         return __version__
     return f"{__version__}+{facts.git.sha[:12]}{'.dirty' if facts.git.is_dirty else ''}"
@@ -149,7 +149,7 @@ def is_unchanged(receipt: Receipt, run: ResolvedRun, facts: Facts) -> bool:
 
 
 def is_reuse_expired(receipt: Receipt, now: datetime) -> bool:
-    """Return whether reused results are older than a receipt's validity period; False if none are reused."""
+    """Return whether a receipt's reused results are older than its validity period; False if it has none."""
     if not receipt.measured_utc:
         return False
     created, expires = map(datetime.fromisoformat, (receipt.created_utc, receipt.expires_utc))
@@ -157,7 +157,7 @@ def is_reuse_expired(receipt: Receipt, now: datetime) -> bool:
 
 
 def read_measurements(receipt: Receipt | None) -> Measured | None:
-    """Return the rehearsal measurements in a receipt; None if it has none.
+    """Return the rehearsal measurements in a receipt, or None if it has none.
 
     Raises ProjectError if they cannot be read.
     """
@@ -174,14 +174,14 @@ def _invalid_receipt_error(reasons: Iterable[str], path: Path) -> ProjectError:
 
 
 def require_reason(reason: str | None) -> str:
-    """Return the reason for --unguarded; empty without the option. Raises ProjectError if it is too short."""
+    """Return the reason for --unguarded; empty if it is not set. Raises ProjectError if it is too short."""
     if reason is None:
         return ""
     if not has_reason(reason):
         of_length = f" of at least {SHORTEST_REASON} characters" if reason.strip() else ""
         raise ProjectError(
             code="unguarded-without-reason",
-            message=f"--unguarded launches even if checks fail, and needs a reason{of_length}",
+            message=f"--unguarded launches even if checks fail, so it needs a reason{of_length}",
             hint="state who accepts the risk and why; REASON is kept in manifest, receipt and heartbeats",
             place="--unguarded",
             exit_code=EXIT_USAGE,
@@ -196,7 +196,7 @@ class Examination:
     Attributes:
         plan: uses the measurements of a rehearsal, if there is one; `predicted` does not.
         unguarded: reason for launching even if checks fail; empty for a guarded run.
-        measured: measurements of a rehearsal, of this preflight or of an earlier one; None without any.
+        measured: measurements of a rehearsal in this preflight or an earlier one, or None.
         reused: codes of the checks whose results come from an earlier receipt.
         reused_utc: time of those results; empty if none were reused.
     """

@@ -30,7 +30,7 @@ MODULE = "neobert.rehearsal.turns"
 RECIPE, BF16 = "recipe", "bf16"
 TURNS = 3
 COMPARED = 1
-"""Turn whose losses are compared. Later ones differ by chance if the learning rate is nearly too high."""
+"""Turn whose losses are compared; in later turns losses differ by chance if the learning rate is high."""
 TIME_S, MARGIN_S = 300.0, 10.0
 
 Turns = dict[str, list[dict[str, Any]]]
@@ -39,9 +39,9 @@ Turns = dict[str, list[dict[str, Any]]]
 def compare_recipe(
     state: RehearsalState, config: RunConfig, request_time: Callable[[float, str], None], *, has_room: bool
 ) -> LowPrecisionFacts:
-    """Train the run with and without low precision, from the same weights on the same text, in two processes.
+    """Train the run with and without low precision on the same weights and text, and compare speed and loss.
 
-    torchao changes torch's compiler for the whole process, so one process cannot run both. With room for two
+    torchao changes torch's compiler for the whole process, so each runs in its own process. With room for two
     processes on the device they train in turns, otherwise one after the other.
 
     `request_time(seconds, what)` extends the time limit of the rehearsal; see `Subject`.
@@ -73,7 +73,7 @@ def remove_low_precision(config: RunConfig) -> RunConfig:
 def take_turns(state: RehearsalState, group: Mapping[str, RunConfig], deadline_s: float) -> Turns:
     """Train several runs in turns, each in its own process, and return the results of all turns by run.
 
-    All compile at once in their first turn, which is not timed. The order of the later ones alternates.
+    All compile at once in their first turn, which is not timed. The order of the later turns alternates.
     """
     with ExitStack() as ends:
         runs = [
@@ -137,12 +137,12 @@ def start_turn_process(
 
 
 def _median_step_s(turns: list[dict[str, Any]]) -> float:
-    """Return the median duration of a step, without the first turn."""
+    """Return the median duration of a step, in seconds, over all turns but the first."""
     seconds: list[float] = [each for turn in turns[1:] for each in turn["seconds"]]
     return statistics.median(seconds)
 
 
 def _mean_loss(turn: dict[str, Any]) -> float | None:
-    """Return the mean loss of a turn; None if it is not finite."""
+    """Return the mean loss of a turn, or None if it is not finite."""
     loss = statistics.fmean(turn["losses"])
     return loss if math.isfinite(loss) else None

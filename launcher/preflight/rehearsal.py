@@ -70,11 +70,11 @@ LIMITS = WatchdogConfig(
     save_limit_s=STALL_S,
     heartbeat_interval_s=BEAT_S,
 )
-"""Watchdog timeouts of a rehearsal, in which the default of half an hour would be too long."""
+"""Watchdog limits of a rehearsal, which cannot wait for the default limits of up to half an hour."""
 AT_ONCE_BEFORE = 3
-"""Processes before the measurements: the fresh part, the helper, and the first resume, which warms up."""
+"""Processes before the measurements: the fresh part, the helper, and the warm-up of the first resume."""
 ALL_AT_ONCE = 4
-"""Processes at the end of the fresh part: this one, the first resume, and two that warm up."""
+"""Processes at the end of the fresh part: the fresh part, the first resume, and two that warm up."""
 MARGIN = 1.1
 MARGIN_S = 15.0
 OTHERS_S = 610.0
@@ -95,7 +95,11 @@ class FreshResults:
 
 
 def probe_rehearsal(subject: Subject) -> RehearsalFacts:
-    """Rehearse the run. Raises IncompleteError or TimedOutError with the last stage reached."""
+    """Rehearse the run; a run that stops itself because it does not learn is a result.
+
+    Raises UnsupportedError if a required GPU is missing, and IncompleteError or TimedOutError with the last
+    stage reached.
+    """
     gpus = () if subject.is_alone.is_set() else subject.gpus  # without the memory of concurrent probes
     gpus = gpus or (probe_gpus() if subject.requires_gpu else visible_gpus())
     if subject.requires_gpu and not gpus:
@@ -193,7 +197,7 @@ def continue_uninterrupted_run(state: RehearsalState) -> None:
 
 
 def num_fitting_processes(measured: Ranks, outside: Mapping[str, Any], before: Mapping[str, GpuFacts]) -> int:
-    """Return how many processes of the measured size fit into device and host memory; 1 if unknown."""
+    """Return how many processes of the measured size fit into device and host memory, or 1 if unknown."""
     first = measured[0]
     if first.get("out_of_memory") or not outside["system_rss_mib"]:
         return 1
@@ -206,7 +210,7 @@ def num_fitting_processes(measured: Ranks, outside: Mapping[str, Any], before: M
 
 
 def num_planned_processes(peak_mib: float, gpu: GpuFacts) -> int:
-    """Return how many processes of the planned peak fit on a device; 0 if the peak is unknown."""
+    """Return how many processes with the planned memory peak fit on a device, or 0 if it is unknown."""
     free_mib = gpu.memory_total_mib - gpu.memory_used_mib
     return int(free_mib / (MARGIN * peak_mib)) if peak_mib > 0 else 0
 
@@ -266,7 +270,7 @@ def scratch_folder(subject: Subject) -> Iterator[Path]:
 def remove_abandoned(parent: Path, ours: str) -> None:
     """Remove rehearsal folders left by launchers on this host that no longer run.
 
-    `ours`: prefix of this host's folders. A longer host name with the same prefix does not match.
+    `ours` is the prefix of this host's folders. A host name that only begins like it does not match.
     """
     for folder in parent.glob(f"{ours}*"):
         pid, _, random = folder.name.removeprefix(ours).partition("-")
@@ -275,7 +279,7 @@ def remove_abandoned(parent: Path, ours: str) -> None:
 
 
 def earlier_pace(subject: Subject, device_name: str) -> float | None:
-    """Return the tokens/s that an earlier rehearsal measured for this config and device model, or None."""
+    """Return the tokens per second of an earlier rehearsal of this config on this device model, or None."""
     own_folder = [] if subject.diff_file is None else [subject.diff_file.parent]
     for folder in (*own_folder, subject.output_dir):
         earlier = read_json(folder / FACTS).get("rehearsal") or {}

@@ -25,15 +25,15 @@ from neobert.errors import read_error_file
 MODULE = "neobert.rehearsal"
 FRESH, RESUMED, RESUMED_AGAIN = "fresh", "resumed", "resumed_again"
 GRAPHS = "graphs"
-"""Compiles the evaluation while the uninterrupted run compiles its step; not used if both are cached."""
+"""Part that compiles the evaluation while the uninterrupted run compiles its step; unused if cached."""
 PARTS = (FRESH, RESUMED, RESUMED_AGAIN, GRAPHS)
 WARM_UP, STEP, EVALUATION = "neobert.rehearsal.warm_up", "step", "evaluation"
 COMPILE_WORKERS = ("neobert.rehearsal.compile_workers",)
 GRAPHS_S = 120.0
 MEASURED = "measured"
-"""Result of the fresh part after all measurements that other processes would change."""
+"""Name of the fresh part's result after all measurements that other processes would change."""
 COMPILED = "compiled"
-"""Result of the fresh part once its step is compiled."""
+"""Name of the fresh part's result once its step is compiled."""
 OTHERS, HELPER = "others_at_work", "helper_at_work"
 REHEARSAL_S = 570.0
 POLL_S = 0.05
@@ -146,7 +146,7 @@ class RehearsalState:
         return self.folder / f"{name}_rank{rank}.json"
 
     def results(self, name: str) -> list[Record]:
-        """Return the result of each rank; empty for a rank that has not written its result."""
+        """Return the result `name` of each rank, empty for a rank that has not written it."""
         return [read_json(self.result(name, rank)) for rank in range(self.ranks)]
 
     def reported_stage(self, name: str) -> str:
@@ -158,7 +158,7 @@ class RehearsalState:
 
 @contextmanager
 def waiting_children(subject: Subject) -> Iterator[Sequence[WaitingChild]]:
-    """Start an idle process for each part of a single-rank rehearsal; none for several ranks.
+    """Start an idle process for each part of a single-rank rehearsal; yield none for several ranks.
 
     Several ranks are started by torchrun instead.
     """
@@ -191,7 +191,10 @@ def _part_module(part: str) -> str:
 
 @contextmanager
 def evaluation_helper(state: RehearsalState, *, has_room: bool) -> Iterator[None]:
-    """Compile the evaluation in a separate process, if one is waiting for it and `has_room` is true."""
+    """Compile the evaluation in a waiting process, if there is one and `has_room` is true.
+
+    The uninterrupted run then waits before its measurements, as it does while other probes are running.
+    """
     with ExitStack() as ends:
         if GRAPHS in state.waiting and has_room:
             child = ends.enter_context(running_part(state, GRAPHS))
@@ -203,9 +206,9 @@ def evaluation_helper(state: RehearsalState, *, has_room: bool) -> Iterator[None
 
 
 def warm_up(child: WaitingChild | None, config: RunConfig, resolved: Path, *only: str) -> None:
-    """Let an idle process compile the graphs of its later training now; it writes no files of the run.
+    """Let an idle process compile the graphs of its later training now, without writing files of the run.
 
-    Without effect if the graphs depend on the data.
+    Does nothing if there is no process, or if the graphs depend on the data.
 
     `only`: `STEP` for a process that never evaluates.
     """
@@ -226,7 +229,7 @@ def running_part(
 
 
 def start_part(state: RehearsalState, name: str) -> subprocess.Popen[bytes]:
-    """Run a part in the process that waits for it, or in a new process if none is waiting."""
+    """Start a part in the process that waits for it, or in a new process if none is waiting."""
     words = [name, str(state.resolved), str(state.folder)]
     if name == GRAPHS:
         words = [str(state.resolved), EVALUATION]

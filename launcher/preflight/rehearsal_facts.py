@@ -47,7 +47,13 @@ def combine_records(
     num_ranks: int,
     duration_s: float,
 ) -> RehearsalFacts:
-    """Combine the records of the ranks. Raises IncompleteError if they are not valid."""
+    """Combine the records of the ranks to facts. Raises IncompleteError if the records are not valid.
+
+    Args:
+        fresh: records of the uninterrupted run, by rank.
+        resumes: records of each resumed run, by rank.
+        outside: memory of rank 0 as reported by the driver and the operating system.
+    """
     first = fresh[0] or next(each for each in fresh if each)
     content: dict[str, Any] = {
         "device": first.get("device", "cpu"),
@@ -76,7 +82,7 @@ def combine_records(
 
 
 def _highest_memory(memories: Sequence[Record]) -> Record | None:
-    """Return the memory record with the highest peak reserved memory; None without records."""
+    """Return the memory record with the highest peak of reserved memory, or None if there are no records."""
     return max(memories, key=lambda each: each["peak_reserved_mib"], default=None)
 
 
@@ -109,7 +115,7 @@ def _resume_comparisons(fresh: Ranks, resumes: Sequence[Ranks]) -> Iterator[Reco
 
 
 def first_resumed_step(fresh: Record, first: Record) -> int:
-    """Return the step of the uninterrupted run's only checkpoint."""
+    """Return the step of the uninterrupted run's only checkpoint, two resumes before its end."""
     return int(fresh["trace"][-1]["step"]) - 2 * len(first["trace"])
 
 
@@ -145,7 +151,7 @@ def compare_with_uninterrupted(
 
 
 def _largest_difference(differences: Sequence[float]) -> float:
-    """Return the largest difference; NaN if any is not finite, at any position."""
+    """Return the largest difference, 0 if there are none, or NaN if any is not finite."""
     return max(differences, default=0.0) if all(map(math.isfinite, differences)) else math.nan
 
 

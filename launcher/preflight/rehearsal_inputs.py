@@ -37,16 +37,16 @@ TERMINAL_AND_JOB_PREFIXES = (
     "ALACRITTY_", "GNOME_TERMINAL_", "ITERM_", "KITTY_", "KONSOLE_", "SLURM_", "SSH_", "TERM_", "TMUX_",
     "VSCODE_", "VTE_", "WEZTERM_", "XDG_SESSION_", "ZELLIJ_",
 )  # fmt: skip
-"""Variables of Slurm describe the job, which every launch checks again."""
+"""Prefixes of such variables, and of Slurm's, which every launch checks again."""
 INSTALLED = ("RECORD", "METADATA", "PKG-INFO", "")
-"""Files of a distribution with name, version and digests; one without a folder is a single file itself."""
+"""Metadata files with name, version and digests of a distribution; "" if its metadata is a single file."""
 ORIGIN = "direct_url.json"
 CGROUP_LIMITS = ("cpu.max", "memory.max")
 LIMITS = sorted(name for name in vars(resource) if name.startswith("RLIMIT_"))
 
 
 def rehearsal_inputs(run: ResolvedRun) -> dict[str, str]:
-    """Return a digest per kind of input; an empty dict if one of them cannot be read."""
+    """Return a digest per kind of input, or an empty dict if an input cannot be read."""
     if not boot_id():
         return {}
     try:
@@ -123,7 +123,10 @@ def _initial_weights(run: ResolvedRun) -> Iterator[Any]:
 
 
 def _file_identities(root: Path) -> Iterator[Any]:
-    """Yield path, inode, size and times of each file. Every edit changes ctime, which programs cannot set."""
+    """Yield path, inode, size and times of each file, and the targets of links, in the order of paths.
+
+    Every edit changes ctime, which programs cannot set.
+    """
     for path in sorted(root.rglob("*")) if root.is_dir() else [root]:
         if path.is_symlink():
             yield str(path), os.readlink(path)

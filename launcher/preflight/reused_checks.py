@@ -20,7 +20,7 @@ def read_checks(receipt: Receipt) -> list[CheckResult]:
 
 
 def merge_reused_checks(checks: Iterable[CheckResult], receipt: Receipt, facts: Facts) -> list[CheckResult]:
-    """Return the checks, with a receipt's results for checks that were not measured or not requested now."""
+    """Return the checks in order of code, with the receipt's results for checks that did not run now."""
     earlier = {check.id: check for check in read_checks(receipt)}
     now = {check.id: check for check in checks}
     kept = [
@@ -41,7 +41,7 @@ def select_reused_checks(
 
 
 def reused_warnings(reused: Sequence[CheckResult], since_utc: str) -> Iterator[Finding]:
-    """Yield a finding for each reused check that is a warning.
+    """Yield a finding for each reused check with a warning that is not waived.
 
     A receipt stores checks but no findings, and --strict blocks on findings.
     """

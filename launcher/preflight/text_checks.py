@@ -20,7 +20,7 @@ GROUP = "text"
 
 
 class TextChecks(NamedTuple):
-    """Results of the rules; `texts` are the previewed texts, `note` is why they were not checked."""
+    """Results of the rules, the previewed texts, and in `note` why they were not checked, else empty."""
 
     findings: list[Finding]
     checks: list[CheckResult]

@@ -43,7 +43,7 @@ def run_for_text(
 
 
 def failure_error(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -> IncompleteError:
-    """Return the error of a command that failed, with the end of its output."""
+    """Return the error of a failed command, with the last lines of its standard error or output."""
     words = _last_output(ended.stderr or ended.stdout, ended.returncode)
     return IncompleteError(f"{_module_or_program(command)}: {words}")
 
@@ -54,7 +54,9 @@ def run_command(
     environment: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command; return its output and the end of its stderr. Raises UnsupportedError or TimedOutError.
+    """Run a command and return its output and the end of its standard error.
+
+    Raises UnsupportedError if it is not installed, and TimedOutError if it is killed after `timeout_s`.
 
     Args:
         on_progress: called with each line of progress on the standard error of the command.
@@ -112,16 +114,21 @@ def run_for_json(
     environment: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON object on the last output line of a command. Raises `IncompleteError` without one."""
+    """Return the JSON object on the last output line of a command.
+
+    Raises UnsupportedError if the command is not installed, IncompleteError if it fails or prints no object,
+    and TimedOutError if it is killed after `timeout_s`.
+    """
     return _parse_json_object(command, run_command(command, timeout_s, environment, on_progress))
 
 
 def run_waiting_for_json(
     child: WaitingChild, arguments: Sequence[str], timeout_s: float
 ) -> dict[str, Any] | None:
-    """Return the JSON object on the last output line of a waiting child; None if the child has ended.
+    """Return the JSON object on the last output line of a waiting child, or None if the child has ended.
 
-    Raises as `run_for_json` does.
+    Raises IncompleteError if it fails or prints no object, and TimedOutError if it is killed after
+    `timeout_s`.
     """
     command = ("python", "-m", child.module)
     with tempfile.TemporaryDirectory(prefix="neobert-probe-") as folder:
@@ -146,9 +153,9 @@ def _parse_json_object(command: Sequence[str], ended: subprocess.CompletedProces
     try:
         answer = json.loads(lines[-1])
     except (IndexError, ValueError):
-        raise IncompleteError(f"{_module_or_program(command)} printed no result") from None
+        raise IncompleteError(f"{_module_or_program(command)} did not print a result as JSON") from None
     if not isinstance(answer, dict):
-        raise IncompleteError(f"{_module_or_program(command)} printed no object")
+        raise IncompleteError(f"{_module_or_program(command)} printed JSON that is not an object")
     return answer
 
 

@@ -53,7 +53,7 @@ def collect(
 
     Args:
         announce: called when a heavy probe starts, and when a probe requests more time.
-        before_heavy: called after the light probes, which would measure its effects otherwise.
+        before_heavy: called between the light and the heavy probes; light probes would measure its effects.
     """
     all_ended = _run_all(probes, subject, announce, before_heavy)
     ended = {probe.group: (record, measured) for probe, record, measured in all_ended}
@@ -96,7 +96,7 @@ def _run_all(
 
 
 class ConcurrentProbes:
-    """Probes that run at the same time, each once those in its `after` have ended."""
+    """Probes that run at the same time; each starts when the probes in its `after` have ended."""
 
     def __init__(
         self,
@@ -156,7 +156,10 @@ class ConcurrentProbes:
         )
 
     def _next_results(self) -> Iterator[Ended]:
-        """Wait for the next result, request or time limit; yield the results."""
+        """Wait for a result, a request for more time, or the next time limit; yield the results.
+
+        A probe that exceeds its time limit yields a record with status `timeout`.
+        """
         first_s = min(wait.until_s for wait in self._waits.values())
         try:
             reported = self._results.get(timeout=max(0.0, first_s - time.monotonic()))

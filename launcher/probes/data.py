@@ -42,7 +42,7 @@ class TextLocation:
 
 
 def probe_data(subject: Subject) -> DataFacts:
-    """Check whether local files are readable and whether names on the Hub are available."""
+    """Check whether local files are readable and Hub names available, for text, tokenizer and weights."""
     text = _combine_texts([_locate_text(each) for each in list_corpora(subject.config.dataset)])
     name, has_tokenizer = _locate_tokenizer(subject.config.tokenizer)
     weights = initial_weights(subject.config)
@@ -58,7 +58,7 @@ def probe_data(subject: Subject) -> DataFacts:
 
 
 def is_small_text(dataset: DatasetConfig) -> bool:
-    """Return whether the whole text is on this machine, and prepared in about a minute."""
+    """Return whether the text is local, not streamed and at most 1 GiB, and so prepared in about a minute."""
     if is_remote(dataset):
         return False
     texts = [_locate_text(each) for each in list_corpora(dataset) if not is_on_hub(each)]
@@ -87,7 +87,7 @@ def _hub_text(name: str, *, is_available: bool, reason: str) -> TextLocation:
 
 
 def _combine_texts(texts: Sequence[TextLocation]) -> TextLocation:
-    """Combine the corpora of a mixture; if a corpus is unreadable or empty, return that corpus instead."""
+    """Sum up the corpora of a mixture, or return the first corpus that is unreadable or empty."""
     for text in texts:
         has_nothing = text.num_files > 0 and not text.size_bytes
         if not text.is_readable or has_nothing or text.reason:
@@ -110,7 +110,7 @@ def _why_no_cache(dataset: DatasetConfig) -> str:
 
 
 def _unjoined_parts(dataset: DatasetConfig) -> dict[str, Any]:
-    """Return the facts about parts in the folder of prepared data, if they are not joined."""
+    """Return the facts about unjoined parts in `dataset.cache_dir`; empty if there are none."""
     if dataset.cache_dir is None:
         return {}
     folder = expand_user(dataset.cache_dir)
@@ -188,14 +188,14 @@ def _locate_tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
 
 
 def is_available(kind: Kind, name: str, environment: Mapping[str, str]) -> bool:
-    """Return whether a model or dataset is in the local cache or on the Hub.
+    """Return whether a model or dataset is in the local cache or can be downloaded from the Hub.
 
     Raises IncompleteError if the Hub did not respond or offline mode is on.
     """
     if any(folder.is_dir() for folder in _cached_snapshots(kind, name, environment)):
         return True
     if any(environment.get(switch, "").lower() in TRUE for switch in OFFLINE_SWITCHES):
-        raise IncompleteError(f"{name} is not in the local cache, and offline mode is on")
+        raise IncompleteError(f"{name} is not in the local cache, and offline mode prevents a download")
     from huggingface_hub.constants import ENDPOINT
 
     endpoint = environment.get("HF_ENDPOINT", ENDPOINT).rstrip("/")

@@ -62,7 +62,7 @@ def probe_disk(subject: Subject) -> DiskFacts:
 
 
 def _reserve(folder: Path, filesystem: str, subject: Subject) -> Reservation:
-    """Reserve the size of one checkpoint, after requesting more time if a slow file system may need it."""
+    """Reserve the size of one checkpoint; requests more time first if that may take long."""
     size_mib = subject.checkpoint_mib
     takes_s = size_mib / RESERVED_MIB_PER_S
     if takes_s > DEADLINE_S / 2:
@@ -109,7 +109,7 @@ def free_space_mib(folder: Path) -> int:
 
 
 def filesystem_type(folder: Path) -> str:
-    """Return a folder's file system type (ext4, tmpfs, overlay); empty if unknown."""
+    """Return the type of a folder's file system, such as ext4 or tmpfs; empty if it is unknown."""
     mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
     resolved = folder.resolve()
     return next((mounts[str(place)] for place in (resolved, *resolved.parents) if str(place) in mounts), "")
@@ -174,7 +174,7 @@ def allocate(descriptor: int, size_bytes: int) -> None:
 
 
 def probe_output(subject: Subject) -> OutputFacts:
-    """Return the existing content of the run directory: config, checkpoints, weights of another trainer."""
+    """Describe the content of the run directory: config, checkpoints, weights of another trainer."""
     folder = subject.output_dir
     is_directory = folder.is_dir()
     checkpoints = folder / CHECKPOINTS
@@ -193,7 +193,7 @@ def probe_output(subject: Subject) -> OutputFacts:
 
 
 def _why_not_writable(folder: Path) -> str:
-    """Return why no file can be created in the folder, on a disk with space; empty if one can."""
+    """Return why no file can be created in the folder; empty if one can be, or if only the disk is full."""
     try:
         with tempfile.TemporaryFile(dir=folder):  # without a name: a dry run leaves no trace
             return ""
@@ -203,7 +203,7 @@ def _why_not_writable(folder: Path) -> str:
 
 
 def _foreign_checkpoint(tree: Path) -> str:
-    """Return the newest `<step>` folder with weights that a run can start from; empty if there is none."""
+    """Return the path of the highest `<step>` folder with weights; empty if there is none."""
     if not os.path.isdir(tree):  # `Path.is_dir` raises without permission
         return ""
     steps = {

@@ -38,7 +38,7 @@ NO_REPOSITORY = GitFacts(is_repository=False, sha="", is_dirty=False, diff_sha25
 
 
 def probe_git(subject: Subject) -> GitFacts:
-    """Return commit and state of the working tree; write the diff to `subject.diff_file`, if set."""
+    """Return the commit and state of the working tree; save its changes to `subject.diff_file` if set."""
     tree = _working_tree(subject)
     if tree is None:
         return NO_REPOSITORY
@@ -57,13 +57,13 @@ def probe_git(subject: Subject) -> GitFacts:
 
 
 def _working_tree(subject: Subject) -> Path | None:
-    if _is_tracked(subject.code):
+    if _is_own_code_tracked(subject.code):
         return subject.code
     return subject.folder if _is_repository(subject.folder) else None
 
 
-def _is_tracked(code: Path) -> bool:
-    """Return whether git tracks the project's own code; an installed copy may be inside any repository."""
+def _is_own_code_tracked(code: Path) -> bool:
+    """Return whether git tracks this project's code, unlike an installation inside another repository."""
     return _is_repository(code) and bool(_git(code, "ls-files", "neobert/__init__.py").strip())
 
 
@@ -77,7 +77,7 @@ def _uncommitted_diff(tree: Path, sha: str) -> bytes:
 
 
 def _diff_with_new_files(tree: Path, sources: Sequence[bytes], *commit: str) -> bytes:
-    """Return the patch that also adds these files, without changing the index of the tree."""
+    """Return the patch of the changes and these new files, without changing the index of the tree."""
     index = tree / os.fsdecode(_git(tree, "rev-parse", "--git-path", "index").rstrip(b"\n"))
     with TemporaryDirectory() as folder:
         copy, names = Path(folder) / "index", Path(folder) / "names"

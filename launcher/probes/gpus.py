@@ -33,12 +33,12 @@ Device = TypeVar("Device", GpuFacts, GpuHealthFacts)
 
 
 def probe_gpus() -> tuple[GpuFacts, ...]:
-    """Return the visible GPUs. Raises UnsupportedError if there is none."""
+    """Return the visible GPUs, possibly none. Raises UnsupportedError if NVML reports an error."""
     return visible_devices([_gpu_facts(each) for each in _query_nvml("devices")], os.environ)
 
 
 def probe_gpu_health() -> tuple[GpuHealthFacts, ...]:
-    """Return the health of the visible GPUs. Raises UnsupportedError if there is none."""
+    """Return the health of the visible GPUs. Raises UnsupportedError if NVML reports an error."""
     return visible_devices([_gpu_health_facts(each) for each in _query_nvml("health")], os.environ)
 
 
@@ -66,7 +66,10 @@ def _gpu_health_facts(record: dict[str, Any]) -> GpuHealthFacts:
 
 
 def visible_devices(devices: Sequence[Device], environment: Mapping[str, str]) -> tuple[Device, ...]:
-    """Return devices in CUDA_VISIBLE_DEVICES, in its order; an unknown entry ends the list, as in CUDA."""
+    """Return the devices in CUDA_VISIBLE_DEVICES, in its order; all devices if it is not set.
+
+    An unknown entry ends the list, as in CUDA.
+    """
     wanted = environment.get("CUDA_VISIBLE_DEVICES")
     if wanted is None:
         return tuple(devices)
@@ -99,12 +102,12 @@ def probe_gpu_log() -> GpuLogFacts:
 
 
 def uptime_s() -> float:
-    """Return the time on the clock of the kernel's log, in seconds."""
+    """Return the current time of the kernel log's clock, in seconds since boot."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 def parse_xids(log: str, now_s: float) -> tuple[XidFacts, ...]:
-    """Return the Xid errors in the order of the log. A line without a time counts as new."""
+    """Return the Xid errors in the order of the log, with their age. A line without a time has age 0."""
     lines = ((line, XID.search(line)) for line in log.splitlines())
     return tuple(
         XidFacts(code=int(match[2]), pci_bus_id=match[1], age_s=_age_s(line, now_s))

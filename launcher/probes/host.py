@@ -63,7 +63,7 @@ MAX_VALUE_LENGTH = 40
 
 
 def probe_host() -> HostFacts:
-    """Read the resources of this process: the container's limit if it is below the machine's."""
+    """Read the memory, processors, limits and clock; memory is the container's if its limit is lower."""
     memory = psutil.virtual_memory()
     limit, used = _cgroup_bytes("memory.max"), _cgroup_bytes("memory.current")
     total = min(memory.total, limit or memory.total)
@@ -83,7 +83,7 @@ def probe_host() -> HostFacts:
 
 
 def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that affect a run, never secrets."""
+    """Return the variables that affect a run, sorted by name, without those that may hold a secret."""
     chosen = {
         name: value
         for name, value in environment.items()
@@ -118,13 +118,13 @@ def _open_files_limit() -> int:
 
 
 def clock_behind_s(package: Path = OWN_PACKAGE) -> float:
-    """Return by how many seconds the clock is earlier than a package's newest file; 0.0 if it is not."""
+    """Return the seconds by which the clock is behind the package's newest file; 0.0 if it is not behind."""
     newest_s = max((file.stat().st_mtime for file in package.rglob("*.py")), default=0.0)
     return max(0.0, newest_s - time.time())
 
 
 def is_clock_synchronized() -> bool | None:
-    """Return whether the clock is synchronized; None if the kernel does not report it (as in a sandbox)."""
+    """Return whether the clock is synchronized, or None if the kernel does not report it, as in a sandbox."""
     try:
         state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES))
     except (AttributeError, OSError):
@@ -133,7 +133,7 @@ def is_clock_synchronized() -> bool | None:
 
 
 def probe_accelerate_file(environment: Mapping[str, str]) -> AccelerateFileFacts | None:
-    """Read the file set in ACCELERATE_CONFIG_FILE, or else the default file; None if there is none."""
+    """Read the file in ACCELERATE_CONFIG_FILE, or else the default file; return None if there is no file."""
     named = environment.get(CONFIG_FILE_ENV, "")
     if named:
         return _read_accelerate_file(expand_user(named), is_named=True)
@@ -164,7 +164,10 @@ def _read_accelerate_file(path: Path, *, is_named: bool) -> AccelerateFileFacts:
 
 
 def _parse_accelerate_file(path: Path) -> dict[Any, Any]:
-    """Parse the file as YAML, a superset of JSON. Raises ValueError for large files and for pipes."""
+    """Parse the file as YAML, a superset of JSON.
+
+    Raises ValueError if it is not a regular file, larger than `MAX_BYTES`, or not a mapping.
+    """
     if not path.is_file():
         raise ValueError("not a regular file" if path.exists() else "no such file")
     with path.open("rb") as file:

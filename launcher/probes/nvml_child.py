@@ -23,7 +23,10 @@ RECOVERY_ACTIONS = (
 
 
 def read_devices(what: str) -> dict[str, Any]:
-    """Return `devices`, one mapping per device, and `error`, the error of NVML; empty without one."""
+    """Return `devices`, one mapping per device, and `error`, the message of NVML; empty if it succeeded.
+
+    `what` is "devices" or "health".
+    """
     nvml = importlib.import_module("pynvml")
     describe = {"devices": device_record, "health": health_record}[what]
     try:
@@ -52,7 +55,7 @@ def device_record(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def health_record(nvml: Any, handle: Any) -> dict[str, Any]:
-    """Return the health of a device; null for values that this model does not report."""
+    """Return the health of a device; a value that the GPU does not report is None."""
     remapped = _query_if_supported(nvml, lambda: nvml.nvmlDeviceGetRemappedRows(handle))
     return {
         "uuid": _decode(nvml.nvmlDeviceGetUUID(handle)),
@@ -79,7 +82,7 @@ def health_record(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _query_if_supported(nvml: Any, query: Callable[[], Any]) -> Any:
-    """Return the result of a query; None if the GPU or its driver does not support the query."""
+    """Return the result of a query, or None if the GPU or its driver does not support it."""
     try:
         return query()
     except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
@@ -87,7 +90,7 @@ def _query_if_supported(nvml: Any, query: Callable[[], Any]) -> Any:
 
 
 def _query_if_reported(nvml: Any, query: Callable[[], Any]) -> Any:
-    """Return the result of a query; None if the driver does not report it, as in some containers."""
+    """Return the result of a query, or None after any error of NVML, as in some containers."""
     try:
         return query()
     except nvml.NVMLError:
@@ -127,7 +130,7 @@ def _num_retired_pages(nvml: Any, handle: Any) -> int:
 
 
 def _recovery_action(nvml: Any, handle: Any) -> str | None:
-    """Return the recovery action; None before driver 570, which lacks the field."""
+    """Return the recovery action, or None if the driver (before 570) does not report it."""
     field = getattr(nvml, RECOVERY_FIELD, None)
     if field is None:
         return None
@@ -158,7 +161,7 @@ def _decode(value: str | bytes) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the requested readings as JSON."""
+    """Print the result of `read_devices` for the first argument as JSON."""
     print(json.dumps(read_devices(arguments[0])))
 
 

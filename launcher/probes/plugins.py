@@ -26,7 +26,10 @@ HASH_SEEDS = ("1", "2")
 
 
 def probe_plugins(subject: Subject) -> PluginFacts:
-    """Test a run's plug-ins, and compare results from two processes."""
+    """Test a run's plug-ins, and compare results of masking and datasets from two processes.
+
+    Raises IncompleteError if a child process fails or its report is invalid.
+    """
     first = _examine_plugins(subject, HASH_SEEDS[0], is_again=False)
     compared = [
         each.key for each in requested_plugins(subject.config.plugins) if each.kind in (MASKING, DATASET)

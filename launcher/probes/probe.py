@@ -29,7 +29,7 @@ def _make_set_event() -> Event:
 
 
 def _ignore_time_request(limit_s: float, what: str) -> None:
-    """Ignore a request for more time, because this caller has no deadline."""
+    """Ignore a request for more time."""
 
 
 class UnsupportedError(Exception):
@@ -59,7 +59,7 @@ class Subject:
         code: folder of this project, a checkout or an installation.
         checkpoint_mib: size of one checkpoint, as planned; 0.0 if no checkpoint is written.
         peak_mib: memory of the run on each device, as planned; 0.0 if that is not known.
-        children: idle processes that `Probe.children` has started for this probe.
+        children: idle processes that `Probe.children` started for this probe.
         trainer: idle process that will later run the trainer; the rehearsal may let it compile its graphs.
         gpus: the devices as they were before the first heavy probe; None if they were not probed.
         is_alone: set once no other probe is running: see `Probe.waits_until_alone`.

@@ -34,15 +34,15 @@ def ranks_probe() -> Probe:
 def probe_distributed(subject: Subject) -> DistributedFacts:
     """Test the communication between the ranks of this node, one per process of the run.
 
-    Raises TimedOutError or IncompleteError with the last stage of each rank.
+    Raises TimedOutError, or IncompleteError if a report is missing, with the last stage of each rank.
     """
     count = subject.config.distributed.nproc_per_node
     with resolved_file(subject) as resolved:
         failure = _run_torchrun(resolved, count)
         answers = {
-            rank: answer for rank in range(count) if (answer := read_json(_report_file(resolved, rank)))
+            rank: answer for rank in range(count) if (answer := read_json(_report_path(resolved, rank)))
         }
-        stages = {rank: _last_stage(resolved, rank) for rank in range(count)}
+        stages = {rank: _read_last_stage(resolved, rank) for rank in range(count)}
     if isinstance(failure, TimedOutError):
         raise TimedOutError(f"{failure}; {_stages_text(stages)}")
     absent = absent_ranks(answers, count)
@@ -71,11 +71,11 @@ def _run_torchrun(resolved: Path, count: int) -> Exception | None:
     return IncompleteError(f"torchrun: {error[1]}") if error else failure_error(command, ended)
 
 
-def _report_file(resolved: Path, rank: int) -> Path:
+def _report_path(resolved: Path, rank: int) -> Path:
     return resolved.with_name(f"rank_{rank}.json")
 
 
-def _last_stage(resolved: Path, rank: int) -> str:
+def _read_last_stage(resolved: Path, rank: int) -> str:
     path = resolved.with_name(f"rank_{rank}.stage")
     return path.read_text(encoding="utf-8") if path.exists() else "not started"
 
@@ -85,13 +85,13 @@ def _stages_text(stages: Mapping[int, str]) -> str:
 
 
 def absent_ranks(answers: Answers, count: int) -> tuple[int, ...]:
-    """Return the ranks that at least one other rank reported as absent."""
+    """Return the ranks that at least one rank reported as absent, in ascending order."""
     missed = {rank for answer in answers.values() for rank in answer["absent"]}
     return tuple(rank for rank in range(count) if rank in missed)
 
 
 def merge_reports(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFacts:
-    """Combine the reports of the ranks; if ranks are absent, only identities and durations of the others."""
+    """Combine the reports of the ranks; if ranks are absent, only the others' identities and durations."""
     ranks = tuple(RankFacts(**answers[rank]["identity"]) for rank in sorted(answers))
     facts = DistributedFacts(
         backend="",

@@ -108,7 +108,7 @@ def _newest_other_checkpoint(roots: tuple[Path, ...], subject: Subject) -> str:
 
 
 def _file_exists(path: str) -> bool:
-    """Return whether a file exists, even in a folder that this user cannot read."""
+    """Return whether a file exists; True in a folder that this user cannot read."""
     try:
         return Path(path).exists()
     except PermissionError:
@@ -128,7 +128,7 @@ def _difference_texts(
 
 
 def _parse_saved_config(saved: Mapping[str, Any]) -> RunConfig | None:
-    """Return a saved config; None if it is of another version."""
+    """Return a saved config, or None if this version cannot read it."""
     try:
         return from_dict(without_removed(saved, keep_set=False))
     except ProjectError:
@@ -141,7 +141,7 @@ def _plateau_steps(config: RunConfig) -> tuple[int, int]:
 
 
 def _source_facts(config: RunConfig | None) -> dict[str, Any]:
-    """Return the facts about the run that is continued on other text; none without its config."""
+    """Return the facts about the run that is continued on other text; empty if its config is unknown."""
     if config is None:
         return {}
     return {
@@ -151,7 +151,10 @@ def _source_facts(config: RunConfig | None) -> dict[str, Any]:
 
 
 def _first_missing_path(config: RunConfig) -> str:
-    """Return the first path of a run's text that does not exist in the working directory, or empty."""
+    """Return the first missing path of a run's text, or "plugins.dataset" for a plug-in; empty if none is.
+
+    Relative paths are resolved from the working directory.
+    """
     try:
         for corpus in list_corpora(config.dataset):
             if corpus.name == PLUGGED:
@@ -164,7 +167,7 @@ def _first_missing_path(config: RunConfig) -> str:
 
 
 def _input_digest(state: Mapping[str, Any], name: str) -> str:
-    """Return a digest of the text or the tokenizer that the checkpoint was trained on; empty if unknown."""
+    """Return the digest `name` of the checkpoint's text or tokenizer; empty if it is unknown."""
     identity = state.get("identity")
     digest = identity.get(name) if isinstance(identity, dict) else None
     return digest if isinstance(digest, str) else ""

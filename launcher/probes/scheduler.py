@@ -22,7 +22,7 @@ LEAD_ENV = "NEOBERT_SIGNAL_LEAD_S"
 
 
 def probe_scheduler(environment: Mapping[str, str]) -> SchedulerFacts:
-    """Return the batch job with its remaining time and signal lead time; all are empty outside a job."""
+    """Return the Slurm job of this process, with its time left and its warnings; `NONE` outside a job."""
     job, end_s = job_id(environment), job_end_s(environment)
     if not job:
         return NONE
@@ -30,17 +30,18 @@ def probe_scheduler(environment: Mapping[str, str]) -> SchedulerFacts:
         name="slurm",
         job_id=job,
         walltime_left_s=_query_time_left_s(job) if end_s is None else end_s - time.time(),
-        signal_lead_s=_signal_lead_s(environment),
+        signal_lead_s=_read_signal_lead_s(environment),
         end_is_known=end_s is not None,
         preempt_lead_s=_query_preempt_lead_s(environment),
         is_step=_is_slurm_step(environment),
     )
 
 
-def _signal_lead_s(environment: Mapping[str, str]) -> float:
-    """Return the seconds between the warning signal and the kill, from variables; 0 if none is requested.
+def _read_signal_lead_s(environment: Mapping[str, str]) -> float:
+    """Return the seconds between the warning signal and the kill; 0 if no warning is requested.
 
-    Slurm does not pass this value on to the job.
+    Slurm does not pass this value to the job, so that it is read from NEOBERT_SIGNAL_LEAD_S or SBATCH_SIGNAL.
+    Raises IncompleteError if it is not a number.
     """
     declared = SIGNAL.search(environment.get("SBATCH_SIGNAL", ""))
     text = environment.get(LEAD_ENV) or (declared[1] if declared else "0")
@@ -54,7 +55,7 @@ def _query_time_left_s(job: str) -> float | None:
 
 
 def _query_preempt_lead_s(environment: Mapping[str, str]) -> float | None:
-    """Return the seconds from Slurm's warning to the kill at a preemption; None without a warning."""
+    """Return the seconds from Slurm's warning to the kill at a preemption, or None if it does not warn."""
     partition = environment.get("SLURM_JOB_PARTITION", "")
     config = _run_slurm_command("scontrol", "show", "config") if partition else ""
     kill_wait = KILL_WAIT.search(config)
@@ -68,7 +69,7 @@ def _query_preempt_lead_s(environment: Mapping[str, str]) -> float | None:
 
 
 def _is_slurm_step(environment: Mapping[str, str]) -> bool:
-    """Return whether srun started this process: Slurm warns a batch script only after the grace time."""
+    """Return whether srun started this process; Slurm warns other processes only after the grace time."""
     return bool(environment.get("SLURM_STEP_ID"))
 
 
@@ -82,7 +83,7 @@ def _run_slurm_command(*command: str) -> str:
 
 
 def parse_time_left(text: str) -> float | None:
-    """Parse Slurm's `[days-][hours:]minutes:seconds`; None for UNLIMITED and any other text."""
+    """Parse Slurm's `[days-][hours:]minutes:seconds` to seconds; None for any other text, as UNLIMITED."""
     match = TIME_LEFT.match(text)
     if not match:
         return None
@@ -91,17 +92,17 @@ def parse_time_left(text: str) -> float | None:
 
 
 def job_id(environment: Mapping[str, str]) -> str:
-    """Return the number of the job; empty outside a job."""
+    """Return the ID of the Slurm job; empty outside a job."""
     return environment.get("SLURM_JOB_ID", "")
 
 
 def job_start_s(environment: Mapping[str, str]) -> float | None:
-    """Return the start of the job; None if unknown."""
+    """Return the start time of the job in seconds since the epoch, or None if it is unknown."""
     return _epoch_time_s(environment, "SLURM_JOB_START_TIME")
 
 
 def job_end_s(environment: Mapping[str, str]) -> float | None:
-    """Return the time at which the job is killed; None if unknown."""
+    """Return the time at which the job is killed in seconds since the epoch, or None if it is unknown."""
     return _epoch_time_s(environment, "SLURM_JOB_END_TIME")
 
 

@@ -30,7 +30,7 @@ PIN = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;#]+)", re.MULTILINE)
 
 
 def probe_software(subject: Subject) -> SoftwareFacts:
-    """Read versions from the installed metadata, without importing a package."""
+    """Return Python's version, the versions of packages from their metadata, and shadowed modules."""
     return SoftwareFacts(
         python=platform.python_version(),
         packages=installed_versions(DISTRIBUTIONS),
@@ -54,7 +54,7 @@ def _iterate_versions(names: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def torch_cuda_version() -> str:
-    """Return the CUDA version that the installed torch was built with; empty if there is none."""
+    """Return the CUDA version that the installed torch was built with; empty for a CPU build or no torch."""
     try:
         files = metadata.files(TORCH) or ()
     except metadata.PackageNotFoundError:
@@ -66,7 +66,7 @@ def torch_cuda_version() -> str:
 
 
 def read_cuda_version(version_file: Path) -> str:
-    """Read the value of `cuda` from torch/version.py, as text."""
+    """Read the value of `cuda` from torch/version.py; empty if it is None or the file cannot be read."""
     try:
         text = version_file.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -76,7 +76,7 @@ def read_cuda_version(version_file: Path) -> str:
 
 
 def find_constraints(project: Path) -> Path:
-    """Return the file of tested versions: next to a checkout, or installed with the wheel."""
+    """Return constraints.txt in a checkout, or as installed with the wheel; it may not exist."""
     in_checkout = project / CONSTRAINTS
     if in_checkout.is_file():
         return in_checkout
@@ -88,7 +88,7 @@ def find_constraints(project: Path) -> Path:
 
 
 def read_pins(constraints: Path) -> dict[str, str]:
-    """Read the exact pins of a constraints file; empty without the file."""
+    """Return the exact pins of a constraints file by normalized name; empty if the file is missing."""
     if not constraints.is_file():
         return {}
     text = constraints.read_text(encoding="utf-8")

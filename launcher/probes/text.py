@@ -22,12 +22,12 @@ NAMES = [item.name for item in fields(UnusedTextFacts)]
 
 
 def probe_text(subject: Subject) -> tuple[TextFacts, ...]:
-    """Preview the text as a run would read it."""
+    """Return the facts of each local corpus of the run, from a preview of its files."""
     return text_facts(subject.config)
 
 
 def text_facts(config: RunConfig, can_open: CanOpen = lambda _: True) -> tuple[TextFacts, ...]:
-    """Return the facts of each local corpus of a run; files that `can_open` excludes are listed only."""
+    """Return the facts of each local corpus of a run; files that `can_open` rejects are not read."""
     rows = spec_of(config).rows(config)
     normalization = read_normalization(config.tokenizer)
     return tuple(
@@ -60,7 +60,7 @@ def _text_facts(preview: Preview, normalization: Normalization | None) -> TextFa
 
 
 class _PunctuationToSpace(dict[int, int]):
-    """Table for `str.translate`: a space for punctuation. A character is looked up once."""
+    """Table for `str.translate` that maps punctuation to spaces; each character is looked up once."""
 
     def __missing__(self, code: int) -> int:
         return self.setdefault(code, ord(" ") if category(chr(code)).startswith("P") else code)
@@ -70,7 +70,7 @@ SPACED = _PunctuationToSpace()
 
 
 def _changed_word_facts(sample: Sequence[str], normalization: Normalization) -> dict[str, Any]:
-    """Return the fields of `TextFacts` about the words that the tokenizer changes."""
+    """Return the fields of `TextFacts` about words whose accents or case the tokenizer changes."""
     texts = (normalize("NFC", text).translate(SPACED) for text in sample)
     words = Counter(word for text in texts for word in text.split())
     without_case = Normalization(lowers_case=False, deletes_accents=normalization.deletes_accents)

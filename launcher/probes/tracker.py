@@ -59,7 +59,7 @@ def _is_logged_in(server: str) -> bool:
 
 
 def _accepts_connections(server: str) -> bool | None:
-    """Return whether a server accepts connections; None if a proxy is configured for its scheme."""
+    """Return whether a server accepts connections, or None if a proxy is set for its URL scheme."""
     place = urlsplit(server)
     if place.scheme in getproxies():
         return None

@@ -29,7 +29,7 @@ from validators.facts_numerics import DeviceFacts, NumericsFacts
 from validators.facts_run import ImportFacts, InspectionFacts
 
 PYTHON = (sys.executable, "-P", *RUN_MODULE)
-"""Start of a module that ends with the launcher, even if the launcher is killed."""
+"""Start of a command for a module whose process ends with the launcher, even if the launcher is killed."""
 LOAD_S, IMPORTS_S, DATA_S = 60.0, 90.0, 600.0
 # Only the first part of a name: looking for a submodule would import its package into the launcher.
 OPTIONAL_MODULES = sorted({package.module.partition(".")[0] for package in OPTIONAL_PACKAGES})
@@ -38,12 +38,12 @@ RATES, LOAD = "neobert.probes.hardware.rates", "neobert.probes.hardware.load"
 NUMERICS_S, DEVICES_S = 180.0, 60.0
 MARGIN_S = 5.0
 TIMED = ("gpu_load", "devices")
-"""Probes of a GPU's speed. Others that use the GPU start after them, and import their packages meanwhile."""
+"""Probes of a GPU's speed; other probes that use the GPU start after them."""
 T = TypeVar("T")
 
 
 def probe_imports(subject: Subject) -> ImportFacts:
-    """Import the trainer's packages, including installed optional ones."""
+    """Import the trainer's packages and the installed optional ones in a child process."""
     device, count = _device_and_count(subject)
     modules = [name for name in OPTIONAL_MODULES if find_spec(name) is not None]
     modules += ["datasets"] if any(map(is_on_hub, list_corpora(subject.config.dataset))) else []
@@ -61,7 +61,10 @@ def _device_and_count(subject: Subject) -> tuple[str, int]:
 
 
 def probe_gpu_load(subject: Subject) -> tuple[GpuLoadFacts, ...]:
-    """Load all devices of the run at the same time, and record their clocks."""
+    """Load all devices of the run at the same time, and record their clocks.
+
+    Raises UnsupportedError if no GPU is visible or the load cannot run.
+    """
     _require_gpus()
     _, count = _device_and_count(subject)
     answer = _run_probe_module((LOAD, str(count)), LOAD_S, subject.children)
@@ -71,7 +74,7 @@ def probe_gpu_load(subject: Subject) -> tuple[GpuLoadFacts, ...]:
 
 
 def probe_inspection(subject: Subject) -> InspectionFacts:
-    """Prepare the text as the trainer would, and read it; a rejected text is reported as a fact."""
+    """Prepare and read the text as the trainer would; a rejected text is part of the result."""
     with resolved_file(subject) as path:
         answer = _run_probe_module(("neobert.data.store.inspection", str(path)), DATA_S)
     return _parse_facts(InspectionFacts, answer)
@@ -89,7 +92,7 @@ def resolved_file(subject: Subject) -> Iterator[Path]:
 def _run_probe_module(
     module: tuple[str, ...], timeout_s: float, waiting: Sequence[WaitingChild] = ()
 ) -> dict[str, Any]:
-    """Return the JSON result of a module: in a child that has imported torch, if one is waiting for it."""
+    """Run a module and return its JSON result; uses a waiting child if there is one."""
     for child in waiting:
         answer = run_waiting_for_json(child, module[1:], timeout_s)
         if answer is not None:
@@ -100,7 +103,7 @@ def _run_probe_module(
 def make_child_starter(
     module: str, package: str = "torch"
 ) -> Callable[[Subject], AbstractContextManager[Sequence[WaitingChild]]]:
-    """Return a function that starts the child of a GPU probe early, for `Probe.children`."""
+    """Return a function for `Probe.children` that starts an idle child, if the run requires a GPU."""
 
     @contextmanager
     def children(subject: Subject) -> Iterator[Sequence[WaitingChild]]:
@@ -113,7 +116,10 @@ def make_child_starter(
 
 
 def numerics_probe(*, needs_gpu: bool, all_backends: bool) -> Probe:
-    """Return the probe of the run's backend, or of all installed ones, on a GPU if there is one."""
+    """Return the numerics probe of the run's attention backend, or of all installed backends.
+
+    It runs on a GPU if there is one; with `needs_gpu`, it is unsupported without a GPU.
+    """
 
     def measure(subject: Subject) -> NumericsFacts:
         return _probe_numerics(subject, needs_gpu=needs_gpu, all_backends=all_backends)
@@ -152,7 +158,7 @@ def _probe_numerics(subject: Subject, *, needs_gpu: bool, all_backends: bool) ->
 
 
 def probe_devices(subject: Subject) -> tuple[DeviceFacts, ...]:
-    """Time a computation with a known result on every visible GPU."""
+    """Time a computation with a known result on every visible GPU. Raises UnsupportedError without a GPU."""
     _require_gpus()
     answer = _run_probe_module((RATES,), DEVICES_S, subject.children)
     return tuple(_parse_facts(DeviceFacts, each) for each in answer["devices"])

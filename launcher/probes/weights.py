@@ -81,7 +81,7 @@ def _weights_error(config: RunConfig, path: Path) -> ProjectError | None:
 
 
 def _refuse_different_keys(config: RunConfig, folder: Path) -> None:
-    """Raise `ProjectError` EXP005 for a key of the model whose value differs from the weights' own."""
+    """Raise `ProjectError` EXP005 for a model key whose value differs from the checkpoint's."""
     for key, value in spec_of(config).declared(folder).items():
         section, _, name = key.partition(".")
         own = to_dict(config)[section][name]
@@ -119,7 +119,7 @@ def _tokenizer_facts(config: RunConfig, weights: Path) -> dict[str, Any]:
 
 
 def _why_no_weights(path: Path) -> str:
-    """Return the reason why a path has no readable weights, or an empty string.
+    """Return the reason why a path has no readable weights; empty if it has weights.
 
     Like the trainer, accepts a file, a folder with one file, and a folder with the index of several files.
     """

@@ -55,7 +55,7 @@ def log_path(folder: Path, rank: int) -> Path:
 
 
 def run_module(module: str, arguments: list[str]) -> None:
-    """Run a module as `__main__`; Ctrl-C also works while the module imports its packages."""
+    """Run a module as `__main__` until it ends or the parent does; Ctrl-C exits without a traceback."""
     # A background job of a shell inherits an ignored SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal_at_parent_death(signal.SIGINT)()
@@ -70,7 +70,7 @@ def run_module(module: str, arguments: list[str]) -> None:
 
 
 def is_abandoned() -> bool:
-    """Return whether the parent has ended: nothing reads the pipe on standard output any more."""
+    """Return whether the parent has ended, so that nothing reads the pipe on standard output."""
     output = select.poll()
     output.register(STDOUT, 0)
     return any(event & select.POLLERR for _, event in output.poll(0))
@@ -113,7 +113,10 @@ def run_waiting(channel: int, module: str, packages: Sequence[str]) -> None:
 
 
 def receive_message(parent: socket.socket) -> dict[str, Any] | None:
-    """Wait for a message, and apply its environment variables and log; None once the socket is closed."""
+    """Wait for a message, apply its environment variables and log, and return it.
+
+    Returns None if the socket is closed.
+    """
     message, files, _, _ = socket.recv_fds(parent, MAX_MESSAGE_BYTES, MAX_FILES)
     if not message:
         return None

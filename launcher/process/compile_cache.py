@@ -26,7 +26,7 @@ UNUSED_S = 30 * 86_400.0
 
 
 def compile_cache_environment() -> dict[str, str]:
-    """Return the variables that set torch.compile's cache folder; none if the user has set one.
+    """Return the variables that set torch.compile's cache folder; empty if the user has set the folder.
 
     torch's default folder is a path below /tmp that any user can create first. torch's cache key has the
     names of custom operators but not their gradients, so that a changed gradient would use an old graph; the
@@ -74,7 +74,7 @@ def require_private(folder: Path) -> None:
 
 @cache
 def code_digest(root: Path = PROJECT_ROOT / "neobert") -> str:
-    """Return a digest of the code that compiled graphs depend on."""
+    """Return a digest of the source files that compiled graphs depend on."""
     digest = sha256()
     for path in sorted(path for name in COMPILED_PACKAGES for path in (root / name).rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())

@@ -133,7 +133,7 @@ def stop_on_exception(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _announce_stop(error: BaseException) -> None:
-    """Print that a signal was received: the child may need seconds to stop."""
+    """Log which signal was received, because the child may need seconds to stop."""
     if isinstance(error, KeyboardInterrupt):
         console.log("Ctrl-C: stopping")
     elif isinstance(error, TerminatedError):

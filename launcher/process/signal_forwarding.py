@@ -25,7 +25,7 @@ class StoppedEarlyError(BaseException):
 
 
 class Forwarder:
-    """Forwarder of signals to the workers. The trainer handles two Ctrl-C; the third kills it.
+    """Forwarder of signals to the trainer's workers; the third Ctrl-C kills them.
 
     Signals after the end of the run are recorded only, because they must not change its outcome.
     """
@@ -61,7 +61,7 @@ class Forwarder:
         self._handle_signal(number)
 
     def stop(self) -> None:
-        """Ask the trainer to save and stop at the launcher's request; no signal is recorded."""
+        """Ask the trainer to save and stop, without recording a signal."""
         self._send_to_workers(signal.SIGTERM)
 
     def print_new(self) -> None:
@@ -104,7 +104,7 @@ class Forwarder:
 
 
 def effect_text(signals: Sequence[int]) -> str:
-    """Return the effect of the last of these signals, as a message to the user."""
+    """Return the message to the user about the effect of the last of these signals."""
     name = "Ctrl-C" if signals[-1] == signal.SIGINT else signal_name(signals[-1])
     count = signals.count(signal.SIGINT)
     if count > PATIENCE:

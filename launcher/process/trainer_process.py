@@ -69,7 +69,7 @@ class Topology:
 
 
 def trainer_packages(config: RunConfig) -> tuple[str, ...]:
-    """Return the packages that the trainer of a run imports before its first step."""
+    """Return the packages to import early, because the trainer needs them before its first step."""
     compilers = COMPILER_PACKAGES if config.trainer.torch_compile else ()
     graphs = CUDA_GRAPH_PACKAGES if config.trainer.cuda_graphs else ()
     return (*TRAINER_PACKAGES, *compilers, *graphs)
@@ -86,7 +86,7 @@ def last_option_value(arguments: Sequence[str], name: str) -> str:
 
 
 def trainer_command(resolved: Path, logs: Path, topology: Topology) -> list[str]:
-    """Return the command that trains `resolved`; a single process needs no torchrun."""
+    """Return the command that trains the config `resolved`, with torchrun if the topology needs it."""
     trainer = [sys.executable, "-m", TRAINER_MODULE, str(resolved)]
     if not topology.needs_torchrun:
         return trainer
@@ -115,7 +115,7 @@ def _torchrun_options(topology: Topology) -> list[str]:
 def child_environment(
     error_file: Path, ranks: int = 1, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the environment of a child, without rank variables of an enclosing launcher.
+    """Return the environment of a child: this process's, without the rank variables of an outer launcher.
 
     PYTHONSAFEPATH keeps modules in the current folder from shadowing the project's.
 
@@ -153,14 +153,14 @@ def start_trainer_process(
 
 
 def process_log(topology: Topology, logs: Path) -> Path:
-    """Return the log of the started process: rank 0, or torchrun, whose ranks have their own logs."""
+    """Return the path of the started process's log: rank 0's, or torchrun's if torchrun is needed."""
     if not topology.needs_torchrun:
         return log_path(logs, 0)
     return logs / (f"torchrun_{topology.node_rank}.log" if topology.node_rank else AGENT_LOG)
 
 
 def wait_for_child(child: subprocess.Popen[bytes], on_tick: Callable[[], None]) -> int:
-    """Wait for the child's end, calling `on_tick` meanwhile. Returns its exit code, negative for a signal."""
+    """Wait for a child and return its exit code, negative for a signal; call `on_tick` meanwhile."""
     while True:
         try:
             return child.wait(timeout=POLL_S)

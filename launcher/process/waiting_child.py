@@ -64,7 +64,7 @@ class WaitingChild:
         socket.send_fds(self._channel, [json.dumps(order).encode()], files)
 
     def is_warming_up(self) -> bool:
-        """Return whether a requested warm-up is still running; one that takes over `WARM_UP_S` is killed."""
+        """Return whether a warm-up is still running; kills the process after `WARM_UP_S`, or if it failed."""
         if self._warm_up_until_s is None:
             return False
         has_ended = False
@@ -96,7 +96,7 @@ class WaitingChild:
         keep_open: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes] | None:
-        """Run the module and return the process; None if the process has ended or was started before.
+        """Run the module and return the process, or None if the process has ended or was started before.
 
         Args:
             log: file for standard output and standard error.
@@ -116,7 +116,7 @@ class WaitingChild:
         return self.process
 
     def close(self) -> None:
-        """Close the socket, and kill a process that was not started."""
+        """Close the socket, and kill the process if it was not started."""
         self._channel.close()
         if not self.is_started:
             kill_tree(self.process)

@@ -34,7 +34,7 @@ class JudgedConfigError(ConfigError):
 def add_partial_findings(
     error: ConfigError, profile: str | None, files: Sequence[Path], overrides: Sequence[str] = ()
 ) -> ConfigError:
-    """Return the error, with findings on the known keys if the run can be resolved from them alone."""
+    """Return the error of a run file; for unknown keys, with findings on the keys that can be resolved."""
     is_foreign = any(issue.code in FOREIGN for issue in error.issues)
     refused = {issue.path for issue in error.issues}
     if error.exit_code != EXIT_CHECK_FAILED or not is_foreign or TASK in refused:
@@ -112,7 +112,7 @@ def _replace_values(config: RunConfig, keys: Iterable[str]) -> RunConfig:
 
 
 def _different_value(annotation: Any, value: Any) -> Any:
-    """Return a value that differs from `value`, if the type of the key is a simple one."""
+    """Return a value of the key's type that differs from `value`, which is returned for other types."""
     bare, _ = unwrap(annotation)
     if value is None:
         return VALUE_FOR_NULL.get(get_args(bare)[0] if is_union(bare) else bare)

@@ -57,7 +57,7 @@ def _plan_rows(
 
 
 def _rate_rows(optimizer: OptimizerConfig, plan: Plan) -> Iterator[Row]:
-    """Yield the learning rate at the start, peak, middle and end: with Muon, for each of its two rules."""
+    """Yield a row of learning rates at the start, peak, middle and end; with Muon, one per update rule."""
     if not OPTIMIZERS[optimizer.name].updates_matrices_by_muon:
         yield _rate_row("learning rate", optimizer.lr, optimizer.lr, plan)
         return
@@ -108,13 +108,13 @@ def _size_rows(
 
 
 def _steps_text(plan: Plan, left: Remaining) -> str:
-    """Return the number of steps; with a checkpoint as `10 of 40 steps, from step 30`."""
+    """Return the number of steps, after a checkpoint as in `10 of 40 steps, from step 30`."""
     total = f"{plan.max_steps.value:,} steps"
     return f"{left.steps:,} of {total}, from step {left.first_step:,}" if left.first_step else total
 
 
 def _corpus_rows(dataset: DatasetConfig, left: Remaining) -> Iterator[Row]:
-    """Yield the tokens of each corpus of a mixture. Its epochs are known only after `data prepare`."""
+    """Yield a row with the tokens of each corpus of a mixture."""
     for corpus, share in zip(list_corpora(dataset), token_shares(dataset), strict=True):
         if dataset.mixture:
             text = f"{percent(share)} = {show_count(share * left.tokens.value)} tokens"

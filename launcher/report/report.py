@@ -26,7 +26,7 @@ class Report(NamedTuple):
 
     Attributes:
         exit_code: exit code of the command, the same in every format.
-        profile: name of the profile; empty for none, or for several files.
+        profile: name of the profile; empty if there is none, or for several files.
         config_hash: digest of the resolved config; empty if it could not be resolved, or for several files.
         checks: one result per rule.
     """
@@ -39,7 +39,7 @@ class Report(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """Verdict of the exit code: pass for 0, unknown for EXIT_CHECK_UNKNOWN, fail for any other."""
+        """Verdict of the exit code: pass for 0, unknown for EXIT_CHECK_UNKNOWN, else fail."""
         return VERDICTS.get(self.exit_code, "fail")
 
     def as_json(self) -> dict[str, Any]:

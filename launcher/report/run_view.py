@@ -35,7 +35,7 @@ ALERT_ROWS, CHART_ROWS = 8, 12
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ASCII = " ._-=+*%#"
 CLIPPED_SHARE = 50
-"""The scale omits the lowest and highest 1/50 of the values: a high initial loss would flatten the rest."""
+"""The scale omits 1/50 of the values at either end, because a high initial loss would flatten the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def page_lines(snapshot: Snapshot, terminal: TerminalSize) -> list[str]:
 
 
 def _chart_heights(number: int, room: int) -> list[int]:
-    """Divide `room` rows between charts; the first, the loss, gets the most, and each at least one."""
+    """Return the height of each chart: one row, plus the spare rows for the first (2/3) and second (1/3)."""
     if not number:
         return []
     spare = max(0, room - number)
@@ -139,7 +139,7 @@ def _elapsed_s(snapshot: Snapshot) -> float | None:
 
 
 def _charts(snapshot: Snapshot) -> list[Chart]:
-    """Return the charts: training loss, throughput, and up to three metrics of the evaluation."""
+    """Return the charts: training loss, throughput, and up to three evaluation metrics that have values."""
     history = snapshot.history
     names = [EVAL_LOSS]
     if (selecting := selecting_metric(snapshot.config)) is not None:
@@ -213,7 +213,7 @@ def _fact_lines(snapshot: Snapshot, width: int) -> list[str]:
 
 
 def _guess_lines(snapshot: Snapshot, width: int) -> Iterator[str]:
-    """Yield a line with the newest guesses at a masked word, and as much of its text as fits."""
+    """Yield a line with the newest guesses at a masked word and as much of its text as fits, or no line."""
     samples = snapshot.samples
     if not samples.evaluations:
         return
@@ -230,7 +230,7 @@ def _heartbeat_age_text(snapshot: Snapshot) -> str:
 
 
 def _rank_lines(snapshot: Snapshot, terminal: TerminalSize) -> Iterator[str]:
-    """Yield one line per rank; with many ranks, only the slowest and silent ones, and a summary."""
+    """Yield one line per rank; of many ranks, the ones at the lowest steps, and a summary of the others."""
     shown = sorted(snapshot.ranks.items(), key=_slowest_first)
     most = max(1, min(MAX_RANKS, terminal.height - 16))
     listed = sorted(shown if len(shown) <= most else shown[: most - 1])
@@ -305,7 +305,7 @@ def _fold_alerts(alerts: Sequence[str], width: int) -> list[str]:
 
 
 def _first_alerts(alerts: Sequence[str], room: int, width: int) -> list[str]:
-    """Return at most `room` lines of folded alerts; if some do not fit, the last line is a note."""
+    """Return at most `room` lines of folded alerts; if some do not fit, the last line names the logs."""
     if len(alerts) > room:
         alerts = [*alerts[: room - 1], "! and more: see logs/ and manifest.json in the run directory"]
     return [paint(cut_end(line, width), "yellow") for line in alerts]
@@ -334,7 +334,7 @@ def _value_range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _column_height(value: float, low: float, high: float, most: int) -> int:
-    """Return the height of a value, from 1 to most + 1 eighths of a row; the maximum for NaN and infinity."""
+    """Return the height of a value in eighths of a row, from 1 to most + 1, which NaN and infinity get."""
     if not math.isfinite(value):
         return most + 1
     share = (value - low) / (high - low) if high > low else 0.0

@@ -38,7 +38,10 @@ def files_rows(texts: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
 
 
 def files_text(text: Mapping[str, Any]) -> str:
-    """Return the files of a text by format, its documents, and the files that are not read; or its error."""
+    """Return the files of a text by format, its documents, and the files that are not read.
+
+    Returns the error of a text without files to read.
+    """
     if text["message"] and not text["formats"]:
         return f"{text['source']}: {text['message']}"
     formats = ", ".join(f"{count:,} x {suffix}" for suffix, count in text["formats"].items())
@@ -69,7 +72,7 @@ def left_out_lines(counts: Mapping[str, int]) -> Iterator[str]:
 
 
 def conversation_text(pieces: Sequence[tuple[str, bool]]) -> str:
-    """Return a heading and the lines of a conversation; supervised parts are in brackets and colored."""
+    """Return a heading and the lines of a conversation, with supervised parts in brackets and in color."""
     text = "".join(_mark_supervised(*piece) for piece in pieces)
     return "\n".join([HEADING, *(f"  {line}" for line in text.rstrip("\n").split("\n"))])
 

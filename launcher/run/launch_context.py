@@ -32,7 +32,7 @@ class Launch:
         folder: path of the run directory.
         held: descriptor of the lock on the run directory, which the trainer keeps open.
         deadlines: times before which the trainer must stop by itself.
-        stages: checks of the metrics at given steps; None without --stages.
+        stages: checks of the metrics at given steps; None if --stages is not set.
         attempt: token of the launch in the run directory; empty on a worker node.
         owns_run: whether this launch owns the run directory and may restart the run.
         waiting: process that has imported torch and waits for the first session; None under torchrun.
@@ -93,7 +93,7 @@ class Deadline:
 def find_deadlines(
     run: ResolvedRun, environment: Mapping[str, str], started_s: float
 ) -> tuple[Deadline, ...]:
-    """Return the known deadlines: limits of the config and the profile, the end of a Slurm job.
+    """Return the known deadlines: the limits of the config and of a smoke profile, the end of a Slurm job.
 
     Args:
         started_s: start of the launch in seconds since boot, from which limits count.
@@ -102,7 +102,7 @@ def find_deadlines(
 
 
 def earliest_deadline(deadlines: Sequence[Deadline]) -> Deadline | None:
-    """Return the earliest deadline; None without any."""
+    """Return the deadline with the least time left, or None if there are no deadlines."""
     return min(deadlines, key=lambda each: each.left_s, default=None)
 
 

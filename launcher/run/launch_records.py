@@ -41,7 +41,7 @@ def move_aside(folder: Path, *, is_resumed: bool) -> Path | None:
 
     For a symlink, the target folder is moved and replaced by an empty one, so that the new run is written to
     the disk that was checked.
-    Returns the new path of the old run; None if nothing was moved. Raises ProjectError for a folder with
+    Returns the new path of the old run, or None if nothing was moved. Raises ProjectError for a folder with
     files that is not a run directory.
     """
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -49,7 +49,7 @@ def move_aside(folder: Path, *, is_resumed: bool) -> Path | None:
     if not is_run_directory(folder):
         raise ProjectError(
             code="CKP008",
-            message="the folder is not empty, and not a run directory",
+            message="the folder is not empty, and it is not a run directory",
             hint="set trainer.output_dir to a new folder",
             place=str(folder),
         )
@@ -112,7 +112,7 @@ def _write_run_files(run: ResolvedRun, files: Sequence[Path], folder: Path) -> N
 
 
 def _keep_diff(diff: Path, folder: Path, examination: Examination) -> str:
-    """Copy the diff of the working tree into the run directory; return its name, empty without a diff.
+    """Copy the diff of the working tree into the run directory; return its name, or "" if there is no diff.
 
     The name has the hash of the content, because each launch of a resumed run may have another diff.
     """
@@ -146,7 +146,10 @@ def describe_launch(examination: Examination) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, launch: Mapping[str, Any], earlier_outcome: Mapping[str, Any]) -> None:
-    """Write entries for this launch and earlier launches, the newest with `earlier_outcome`."""
+    """Write the manifest: this launch, and under `earlier` the launches before it.
+
+    The launch before this one gets `earlier_outcome` as its outcome.
+    """
     before = read_json(folder / MANIFEST)
     earlier = get_list(before, "earlier")
     before.pop("earlier", None)
@@ -156,7 +159,7 @@ def write_manifest(folder: Path, launch: Mapping[str, Any], earlier_outcome: Map
 
 
 def record_trainer(folder: Path, pid: int) -> None:
-    """Record the trainer's process, so that `status` can check whether it is alive."""
+    """Record the trainer's process for `status`, unless the process has already ended."""
     manifest = read_json(folder / MANIFEST)
     try:
         started = start_since_boot_s(psutil.Process(pid))
@@ -166,7 +169,7 @@ def record_trainer(folder: Path, pid: int) -> None:
 
 
 def record_restart(folder: Path, entry: Mapping[str, Any]) -> None:
-    """Add a restart of this launch to the manifest, with its reason."""
+    """Add a restart of this launch to the manifest, with the current time."""
     manifest = read_json(folder / MANIFEST)
     restarts = [*get_list(manifest, "restarts"), {"ts_utc": _now_utc(), **entry}]
     write_json(folder / MANIFEST, {**manifest, "restarts": restarts})

@@ -63,7 +63,7 @@ class LiveView(Protocol):
 
 
 class PlainView:
-    """View that passes one text line per metrics line to `write`."""
+    """View that writes one text line per line of metrics, and logs warnings."""
 
     def __init__(self, watch: LiveReader, write: Callable[[str], None]) -> None:
         self.watch = watch
@@ -91,7 +91,7 @@ class PlainView:
 
 
 class FaultTolerantView:
-    """Wrapper that disables a failing view, e.g. on a full disk, and lets the run continue."""
+    """Wrapper that disables a view after its first error, such as a full disk, and lets the run continue."""
 
     def __init__(self, view: LiveView) -> None:
         self.view = view
@@ -118,7 +118,7 @@ class FaultTolerantView:
 def make_view(watch: LiveReader, output_format: str, *, is_quiet: bool = False) -> LiveView:
     """Return a progress bar on a terminal, plain lines otherwise; with JSON output, lines go to stderr.
 
-    A quiet view prints warnings only.
+    A quiet view prints warnings only. Every view is disabled by its first error.
     """
     if is_quiet:
         return FaultTolerantView(PlainView(watch, lambda _: None))
@@ -130,7 +130,7 @@ def make_view(watch: LiveReader, output_format: str, *, is_quiet: bool = False) 
 
 
 class ProgressView:
-    """View with steps, losses, throughput and times in one updated line, and evaluations printed above."""
+    """View with steps, losses, throughput and times in one updated line; evaluations are printed above it."""
 
     def __init__(self, watch: LiveReader, clock: Callable[[], float] = time.monotonic) -> None:
         self.watch = watch

@@ -16,7 +16,7 @@ from neobert.tasks.short_commands import SHORT_COMMANDS
 from neobert.tasks.specs import SPECS
 
 MODELING_CODE = "modeling_neobert.py"
-"""File in checkpoints whose model class is not part of transformers."""
+"""Name of the file with the model class in checkpoints whose class is not part of transformers."""
 
 
 def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:

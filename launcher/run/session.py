@@ -88,7 +88,7 @@ class Session:
 
 
 def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | None:
-    """Return the killed rank and its signal; rank None is torchrun itself. None if no process was killed.
+    """Return the killed rank (None: torchrun itself) and its signal, or None if no process was killed.
 
     Other ranks fail because the killed rank is missing. torchrun polls ten times a second and may report
     one of them as the first failure; ranks that torchrun itself stopped are skipped.
@@ -131,7 +131,7 @@ def run_session(
 
 
 def start_trainer(launch: Launch, *, is_restart: bool) -> subprocess.Popen[bytes]:
-    """Start the trainer in the waiting process, or in a new one for a restart or if there is none."""
+    """Start the trainer in the waiting process; in a new process for a restart, or if none is waiting."""
     environment, child = {TOKEN_ENV: launch.attempt, **deadline_environment(launch.deadlines)}, None
     if launch.waiting is not None and not is_restart:
         arguments = launch.command[launch.command.index(trainer_process.TRAINER_MODULE) + 1 :]
@@ -144,7 +144,7 @@ def start_trainer(launch: Launch, *, is_restart: bool) -> subprocess.Popen[bytes
 
 
 def _read_from(log: Path, offset: int) -> str:
-    """Read a log from a byte offset; empty if it was deleted with its run directory."""
+    """Return the text of a log from a byte offset on; empty if the log does not exist."""
     with suppress(FileNotFoundError), log.open("rb") as file:
         file.seek(offset)
         return file.read().decode("utf-8", errors="replace")
@@ -164,7 +164,7 @@ def watch_trainer(
 ) -> tuple[int, Stall | None]:
     """Wait for the trainer to end, and stop it if it hangs.
 
-    Returns its exit code (negative for a signal), and the stall; None if it did not hang.
+    Returns its exit code (negative for a signal), and the stall, or None if it did not hang.
 
     Args:
         before: newest heartbeats from before the start.
@@ -192,7 +192,7 @@ def watch_trainer(
 
 
 def _exit_code_without_wait(child: subprocess.Popen[bytes]) -> int:
-    """Return the exit code of a killed child, without waiting for one that hangs in the kernel."""
+    """Return the exit code of a killed child; the code of SIGKILL if it hangs in the kernel."""
     try:
         return child.wait(UNKILLABLE_S)
     except subprocess.TimeoutExpired:
@@ -200,7 +200,7 @@ def _exit_code_without_wait(child: subprocess.Popen[bytes]) -> int:
 
 
 def stop_stalled_ranks(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -> None:
-    """Write the stacks of all ranks to the log folder, then stop the ranks."""
+    """Write the stacks of all ranks to the log folder, report the hang, then stop the ranks."""
     workers = find_workers(child, has_agent=launch.has_agent)
     note = f"the stacks of all ranks are in {launch.folder / LOGS}/rank_*.stacks"
     try:
@@ -216,7 +216,7 @@ def tolerate_full_disk(name: str) -> Iterator[None]:
     """Log a warning if a record cannot be written, instead of ending the run or changing its exit code.
 
     Args:
-        name: the record and its file, such as "the outcome to outcome.json".
+        name: the record and its file, as in "the outcome to outcome.json".
     """
     try:
         yield

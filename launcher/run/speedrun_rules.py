@@ -63,7 +63,7 @@ class SpeedrunRules:
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """A rule file with its paths resolved.
+    """A rule file; its methods return paths resolved from its folder.
 
     Attributes:
         overrides: the fixed keys as `KEY=VALUE` arguments.
@@ -82,7 +82,7 @@ class RuleFile:
 
     @property
     def run(self) -> Path | None:
-        """Return the path of the recipe's run file; None if the recipe is a profile."""
+        """Return the path of the recipe's run file, or None if the recipe is a profile."""
         return None if self.rules.run is None else self.path.parent / self.rules.run
 
     def source_path(self, source: SourceFile) -> Path:
@@ -113,7 +113,7 @@ def read_rules(path: Path) -> RuleFile:
 
 
 def verify_sources(file: RuleFile) -> None:
-    """Verify the SHA-256 of every source. Raises ProjectError for the first that is missing or differs."""
+    """Raise ProjectError for the first source that is missing, unreadable or has another SHA-256."""
     for source in file.rules.sources:
         place = file.source_path(source)
         try:
@@ -133,7 +133,10 @@ def verify_sources(file: RuleFile) -> None:
 
 
 def require_same_conditions(file: RuleFile, run: ResolvedRun) -> None:
-    """Raise ProjectError if a recipe starts from weights, reads unlisted files or changes its evaluation."""
+    """Raise ProjectError if the runs of a recipe would not be comparable with runs of another recipe.
+
+    A recipe must not start from weights, read unlisted files or change its evaluation.
+    """
     config = run.config
     if weights := initial_weights(config) or config.trainer.continue_from:
         problem = f"the recipe starts from the weights in {weights}"
@@ -165,7 +168,7 @@ def evaluation_keys() -> Iterator[str]:
 
 
 def _unlisted_files(file: RuleFile, config: RunConfig) -> Iterator[str]:
-    """Yield the files and Hub names that a run reads, and that are not listed under sources."""
+    """Yield the files and Hub names that a run reads but the rule file does not list under sources."""
     known = {os.path.realpath(file.source_path(source)) for source in file.rules.sources}
     for corpus in list_corpora(config.dataset):
         if corpus.path is None:

@@ -26,7 +26,7 @@ MAX_RISE = 1.1
 MIN_TREND_LINES, MIN_TREND_STEPS = 4, 100
 """Minimum for a check of the loss trend: the loss changes little in the first steps of a long warm-up."""
 MIN_FALL_IN_NOISES = 2
-"""Required fall of the loss, in units of its median change per line; noise falls that far in 1 of 16 runs."""
+"""Required fall of the loss, as a multiple of its median change per line; noise does so in 1 of 16 runs."""
 MIN_PACE_LINES = 3
 SETTLING_LINES = 2
 """First lines of a session, excluded from throughput: kernels are still compiled and caches filled."""
@@ -37,7 +37,10 @@ HOW_TO_CONTINUE = "see metrics.jsonl and logs/; to continue anyway: --resume aut
 
 
 def parse_stages(text: str | None) -> tuple[int, ...]:
-    """Parse `1,300,1000` (None: no stages). Raises ProjectError unless steps are positive and increase."""
+    """Parse a list such as `1,300,1000`; None has no stages.
+
+    Raises ProjectError unless the steps are positive integers in increasing order.
+    """
     if text is None:
         return ()
     words = [word.strip() for word in text.split(",")]
@@ -129,7 +132,7 @@ def _warning_or_recompile_problem(data: StageData) -> str:
 
 
 def _pace_problem(data: StageData) -> str:
-    """Return the message for a large change in throughput; always empty on a CPU, where it is noisy."""
+    """Return the problem if throughput changed by more than `PACE_BAND`; none on a CPU, where it is noisy."""
     pace = median_pace(data.settled)
     if pace is None or data.pace is None or data.beat.get("gpu_mem_reserved_mib") is None:
         return ""
@@ -139,7 +142,7 @@ def _pace_problem(data: StageData) -> str:
 
 
 def median_pace(lines: Sequence[Record]) -> float | None:
-    """Return the median tokens per second; None with fewer than `MIN_PACE_LINES` lines."""
+    """Return the median tokens per second, or None if fewer than `MIN_PACE_LINES` lines report them."""
     paces = [line[PACE] for line in lines if line.get(PACE) is not None]
     return median(paces) if len(paces) >= MIN_PACE_LINES else None
 
@@ -196,7 +199,7 @@ class Stages:
         self._log(f"stage {stage} passed{self._figures_text(beat)}")
 
     def _max_recompiles(self, beat: Record) -> int:
-        """Return the allowed number of recompiles: that of the previous stage; any in the first stage."""
+        """Return the allowed number of recompiles: the previous stage's; in the first stage, any number."""
         return self._recompiles if self._judged else int(beat.get("recompiles") or 0)
 
     def _figures_text(self, beat: Record) -> str:

@@ -48,8 +48,8 @@ class Trial:
     Attributes:
         number: number of the trial, from 1.
         state: waiting, running, complete or failed.
-        values: values by key; incomplete if the search was killed while it drew them.
-        value: metric of a complete trial; None for any other.
+        values: value of each searched key; incomplete if the search was killed while it drew them.
+        value: metric of a complete trial; None in any other state.
         array_task: ID of the Slurm array task that drew the trial; empty outside a job array.
     """
 
@@ -110,7 +110,7 @@ class Study:
         ]
 
     def propose(self, values: Mapping[str, Value]) -> None:
-        """Queue these values for a later trial, before new ones are drawn."""
+        """Queue these values: the next `ask` returns them instead of newly drawn values."""
         self._study.enqueue_trial(dict(values))
 
     def ask(self) -> Trial:
@@ -127,7 +127,7 @@ class Study:
         return Trial(drawn.number + 1, RUNNING, drawn.params, None, self.array_task)
 
     def tell(self, trial: Trial, value: float | None) -> None:
-        """Record the metric of a trial; None records a failure."""
+        """Record the metric of a trial, or its failure if `value` is None."""
         import optuna
 
         state = optuna.trial.TrialState.FAIL if value is None else optuna.trial.TrialState.COMPLETE
@@ -143,7 +143,7 @@ class Study:
 
     @contextmanager
     def _convert_errors(self) -> Iterator[None]:
-        """Convert any error to ProjectError; the message does not quote the journal."""
+        """Convert errors to ProjectError: OSError to a problem of the disk, others to a damaged journal."""
         try:
             yield
         except OSError as error:
@@ -153,7 +153,7 @@ class Study:
             )
             raise ProjectError("search", message, hint, str(self._path)) from None
         except Exception as error:  # Optuna checks no line of a journal: any error may come from one
-            message = f"the journal of the search is damaged ({type(error).__name__})"
+            message = f"the journal of the search is damaged: reading it raised {type(error).__name__}"
             hint = "restore the file from a backup, or delete it to start the search again; the runs are kept"
             raise ProjectError("search", message, hint, str(self._path)) from None
 
@@ -241,7 +241,7 @@ def trial_point(
     """Return label, run directory and overrides of a trial.
 
     Args:
-        first: number of an earlier trial with equal values, whose run directory is reused; None without one.
+        first: number of an earlier trial with equal values, whose run directory is reused, or None.
     """
     names = short_names([each.key for each in space])
     words = [f"{name}={_short_value_text(values[each.key])}" for name, each in zip(names, space, strict=True)]
@@ -250,10 +250,10 @@ def trial_point(
     return Point(f"trial-{number} {' '.join(words)}", folder, overrides)
 
 
-def own_values(
+def values_in_space(
     space: Sequence[SearchParameter], config_values: Mapping[str, Any], choices: Mapping[tuple[str, str], Any]
 ) -> dict[str, Value] | None:
-    """Return the config's value of each searched key; None if any is outside the space.
+    """Return the config's value of each searched key, or None if any of them is outside the space.
 
     Args:
         config_values: values by key.
@@ -277,7 +277,7 @@ def _parse_range(argument: str, key: str, kind: str, *ends: str) -> SearchParame
         refuse_argument(argument, "the value is not a range of numbers", SYNTAX)
     if not (abs(low) < float("inf") and abs(high) < float("inf") and low < high):
         refuse_argument(
-            argument, "the range does not go from a lower to a higher finite number", "correct its ends"
+            argument, "the ends of the range must be finite, and the lower one first", "correct its ends"
         )
     if kind == "log" and low <= 0:
         refuse_argument(

@@ -65,11 +65,11 @@ class Summary:
         status: finished, preempted, interrupted or failed.
         message: error with hint; empty if nothing went wrong.
         checkpoint: newest checkpoint; empty if there is none.
-        restarts: restarted sessions of this launch.
-        first_evaluation: all metrics of the first evaluation, by name; `last_evaluation` the same.
-        best: best value of the metric that selects checkpoints.
+        restarts: number of times that this launch restarted the run.
+        first_evaluation, last_evaluation: all metrics of the first and the last evaluation, by name.
+        best: best evaluation by the metric that selects checkpoints, or None.
         best_checkpoint: checkpoint of the best step; empty if there is none.
-        linked_best_step: step of the checkpoint that `checkpoints/best` links to; None without a link.
+        linked_best_step: step of the checkpoint that `checkpoints/best` links to, or None without a link.
         next_command: command to run next; empty if the message names something to fix first.
     """
 
@@ -154,7 +154,7 @@ def summarize_run(
 
 
 def _linked_step(link: Path) -> int | None:
-    """Return the step of the checkpoint that a link points to; None without a link to a checkpoint."""
+    """Return the step of the checkpoint that a link points to, or None if it does not point to one."""
     try:
         name = os.readlink(link)
     except OSError:
@@ -211,7 +211,7 @@ def _was_stopped_early(code: int, signals: Sequence[int], *, has_begun: bool) ->
 
 
 def _exit_code(outcome: Record, error: ProjectError | None, code: int, signals: Sequence[int]) -> int:
-    """Return the exit code that the trainer reported; without one, that of Ctrl-C or of a failed run."""
+    """Return the exit code that the trainer reported; if there is none, the code of Ctrl-C or a failure."""
     if isinstance(outcome.get("exit_code"), int):
         return int(outcome["exit_code"])
     if error is not None:
@@ -227,7 +227,7 @@ def _status_of_code(exit_code: int) -> str:
 
 
 def _end_message(outcome: Record, error: ProjectError | None, code: int, folder: Path) -> str:
-    log = _main_log(folder / LOGS)
+    log = _main_log_path(folder / LOGS)
     location = f"\n{printable(f'  = log: {log}')}" if log.exists() else ""  # deleted with its run directory
     if error is not None:
         return f"error: {plain_description(error)}{location}"
@@ -238,8 +238,8 @@ def _end_message(outcome: Record, error: ProjectError | None, code: int, folder:
     return printable(f"{_signal_text(code)}{f': {last}' if last else ''}") + location
 
 
-def _main_log(logs: Path) -> Path:
-    """Return rank 0's log file, or torchrun's if rank 0 was not started."""
+def _main_log_path(logs: Path) -> Path:
+    """Return the path of rank 0's log, or of torchrun's log if rank 0 was not started."""
     rank, agent = log_path(logs, 0), logs / AGENT_LOG
     return agent if agent.exists() and not rank.exists() else rank
 
@@ -262,7 +262,7 @@ def _is_rejected_resume(error: ProjectError | None) -> bool:
 
 
 def _corpus_shares(line: Record) -> dict[str, float]:
-    """Return each corpus's share of a mixture's tokens; empty for a single text."""
+    """Return the share of each corpus of a mixture in the tokens; empty if there is no mixture."""
     return {
         name.removeprefix(CORPUS_SHARE): share
         for name, share in line.items()
@@ -313,7 +313,7 @@ def _evaluation_lines(summary: Summary, *, names_checkpoints: bool) -> list[str]
 
 
 def _best_evaluation_lines(summary: Summary, *, names_checkpoints: bool) -> list[str]:
-    """Return the best evaluation with its checkpoint; nothing if it is the last one."""
+    """Return a line with the best evaluation and its checkpoint; no line if the last one is the best."""
     best = summary.best
     if best is None or best.step == summary.last_eval_step:
         return []
@@ -325,12 +325,12 @@ def _best_evaluation_lines(summary: Summary, *, names_checkpoints: bool) -> list
 
 
 def _best_link_note(linked_step: int | None) -> str:
-    """State that the best step has no checkpoint, and which checkpoint `checkpoints/best` is."""
+    """Return a note that the best step has no checkpoint, with the step that `checkpoints/best` links to."""
     linked = "" if linked_step is None else f"; checkpoints/best links to step {linked_step}"
     return f"no checkpoint of that step{linked}"
 
 
 def _change_text(name: str, first: float | None, last: float) -> str:
-    """Format `accuracy: 9.46% -> 20.92%`."""
+    """Return a metric's change, as in `accuracy: 9.46% -> 20.92%`; only its last value if `first` is None."""
     before = "" if first is None else f"{value_text(name, first)} -> "
     return f"{metric_label(name)}: {before}{value_text(name, last)}"

@@ -92,7 +92,7 @@ def why_no_restart(launch: Launch, session: Session) -> str:
 
 
 def failed_stage_outcome(launch: Launch) -> dict[str, Any] | None:
-    """Write and return the outcome of a run that failed a stage; None if no stage failed.
+    """Write and return the outcome of a run that failed a stage, or return None if no stage failed.
 
     It replaces the outcome that the session reported.
     """
@@ -130,7 +130,7 @@ def deadline_outcome(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | N
 
 
 def find_failure(launch: Launch, session: Session) -> SessionFailure | None:
-    """Return the failure of a session that may be restarted; None if the run ended with the session."""
+    """Return the failure after which a restart may help, or None if the run ended with the session."""
     outcome = session_outcome(launch, session)
     if outcome.get("exit_code") == EXIT_OK:
         return None
@@ -295,7 +295,12 @@ class RestartDecision:
 
 @dataclass(slots=True)
 class RestartPolicy:
-    """Failures of one launch, and its restarts since the newest checkpoint (`in_a_row`, at most `most`)."""
+    """Decides about restarts from the failures of one launch.
+
+    Attributes:
+        most: maximum number of restarts without a new checkpoint.
+        in_a_row: restarts since the newest checkpoint.
+    """
 
     most: int
     failures: list[SessionFailure] = field(default_factory=list)
@@ -304,6 +309,8 @@ class RestartPolicy:
 
     def judge(self, failure: SessionFailure, saved_step: int) -> RestartDecision:
         """Record a failure and decide whether to restart.
+
+        A run ends if a failure that is not transient repeats, or after `most` restarts without a checkpoint.
 
         Args:
             saved_step: step of the newest checkpoint; 0 if there is none.

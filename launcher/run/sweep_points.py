@@ -48,7 +48,7 @@ def parse_axes(arguments: Sequence[str]) -> list[Axis]:
     axes = [_parse_axis(argument) for argument in arguments]
     for axis, others in ((axis, axes[:index]) for index, axis in enumerate(axes)):
         if axis.key in [other.key for other in others]:
-            refuse_argument(axis.key, "is swept twice", "give all values of a key in one --sweep")
+            refuse_argument(axis.key, "the key is swept twice", "pass all values of a key in one --sweep")
         if axis.key in OWN_KEYS:
             refuse_argument(axis.key, "the key is set by the sweep for each point", "sweep another key")
     return axes
@@ -59,7 +59,7 @@ def expand(axes: Sequence[Axis]) -> list[Point]:
     names = short_names([axis.key for axis in axes])
     combinations = list(itertools.islice(itertools.product(*(axis.values for axis in axes)), MAX_POINTS + 1))
     if len(combinations) > MAX_POINTS:
-        refuse_argument("--sweep", f"more than {MAX_POINTS} points", "sweep fewer values")
+        refuse_argument("--sweep", f"the sweep has more than {MAX_POINTS:,} points", "sweep fewer values")
     points: dict[str, Point] = {}
     for number, values in enumerate(combinations):
         words = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
@@ -74,7 +74,7 @@ def expand(axes: Sequence[Axis]) -> list[Point]:
 def _parse_axis(argument: str) -> Axis:
     key, equals, text = argument.partition("=")
     if not (key and equals and text):
-        refuse_argument(argument, "has no values", SYNTAX)
+        refuse_argument(argument, "the key or its values are missing", SYNTAX)
     matched = RANGE.fullmatch(text)
     values = tuple(_numbers_in_range(argument, matched) if matched else _split_at_commas(text))
     if "" in values or len(set(map(_parse_number, values))) < len(values):
@@ -109,7 +109,7 @@ def _split_at_commas(text: str) -> Iterator[str]:
 
 
 def _numbers_in_range(argument: str, matched: re.Match[str]) -> Iterator[str]:
-    """Yield the numbers of START:STOP:STEP without STOP. Decimal, as 0.1 + 0.2 exceeds 0.3 in floats."""
+    """Yield the decimal numbers of START:STOP:STEP, which excludes STOP. STEP defaults to 1."""
     try:
         start, stop, step = (Decimal(text) for text in matched.groups(default="1"))
     except InvalidOperation:
@@ -122,7 +122,7 @@ def _numbers_in_range(argument: str, matched: re.Match[str]) -> Iterator[str]:
         or (stop - start) / step <= 0
     ):
         refuse_argument(
-            argument, "is an empty range", "START:STOP:STEP excludes STOP, as Python's range does"
+            argument, "the range is empty", "START:STOP:STEP excludes STOP, as Python's range does"
         )
     for index in range(MAX_POINTS + 1):
         number = start + index * step
@@ -132,7 +132,7 @@ def _numbers_in_range(argument: str, matched: re.Match[str]) -> Iterator[str]:
 
 
 def short_names(keys: Sequence[str]) -> Sequence[str]:
-    """Return the keys without their sections, or all keys unchanged if two would then be the same."""
+    """Return the keys without their sections, or all keys unchanged if two keys have the same last part."""
     short = [key.rpartition(".")[2] for key in keys]
     return short if len(set(short)) == len(short) else keys
 

@@ -31,7 +31,7 @@ HOW_TO_MEET = "add --rdzv-endpoint HOST:PORT on each node, with the host of node
 
 
 def resolve_node_rank(topology: Topology, environment: Mapping[str, str] = os.environ) -> Topology:
-    """Return the topology with the rank of this node, from options, torchrun's environment or Slurm.
+    """Return the topology with this node's rank, from the options, torchrun's environment or Slurm.
 
     Unchanged for a single node without a rank. Raises ProjectError if the rank is missing or out of range.
     """
@@ -50,7 +50,7 @@ def resolve_node_rank(topology: Topology, environment: Mapping[str, str] = os.en
 
 
 def _effective_option(name: str, topology: Topology, environment: Mapping[str, str]) -> str:
-    """Return the value that torchrun will use, empty if unset.
+    """Return the value that torchrun will use for an option, or "" if it is not set.
 
     Order: its option after `--`, the option of `train`, its environment variable PET_NAME.
     """
@@ -60,7 +60,7 @@ def _effective_option(name: str, topology: Topology, environment: Mapping[str, s
 
 
 def _require_valid_rank(topology: Topology) -> Topology:
-    """Return the topology. Raises ProjectError if its node rank is out of range: nodes would hang."""
+    """Return the topology. Raises ProjectError if its node rank is out of range, as the nodes would hang."""
     number, nodes = topology.node_rank, topology.nnodes
     if number not in range(nodes):
         raise ProjectError(
@@ -74,9 +74,9 @@ def _require_valid_rank(topology: Topology) -> Topology:
 
 
 def require_rendezvous(topology: Topology, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise ProjectError if several nodes have no rendezvous endpoint, one without a port, or --standalone.
+    """Raise ProjectError if the nodes of a run cannot meet, because torchrun would wait on localhost.
 
-    torchrun would wait on each node's localhost.
+    Several nodes need a rendezvous endpoint, with a port if they have ranks, and no --standalone.
     """
     if topology.nnodes == 1:
         return
@@ -165,7 +165,7 @@ def wait_for_first_node(
 ) -> None:
     """Wait until node 0 has checked this run. Raises ProjectError after `timeout_s`.
 
-    A receipt from before the Slurm job belongs to an earlier launch and will be withdrawn by node 0.
+    A receipt from before the start of the Slurm job belongs to an earlier launch; node 0 will withdraw it.
     """
     deadline = time.monotonic() + timeout_s
     began_s = job_start_s(environment) or 0.0

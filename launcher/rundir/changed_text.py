@@ -25,7 +25,7 @@ Described = tuple[str, int, str]
 
 
 def changed_files(config: RunConfig, folder: Path) -> list[str]:
-    """Return the names of local files that were changed, added or removed since a run was trained on them.
+    """Return the names of the local files that were changed, added or removed since the run was trained.
 
     Empty if that is unknown: for text on the Hub, streams and mixtures, for prepared data that is no longer
     in the cache, and for text that cannot be read.

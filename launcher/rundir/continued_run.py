@@ -13,9 +13,9 @@ from profiles.registry import RecordedRun, ResolvedRun
 
 
 def read_continued_run(run: ResolvedRun) -> RecordedRun | None:
-    """Return the record of the run that this one would continue; None without one or for a fresh start.
+    """Return the record of the run that this one would continue, or None if it would continue none.
 
-    A checkpoint that is named by its path belongs to the run directory that contains it.
+    A checkpoint given by its path belongs to the run directory that contains it.
     """
     selector = run.config.trainer.resume_from_checkpoint
     if selector == NEVER:

@@ -42,7 +42,7 @@ POLL_S = 0.05
 
 
 def run_directory(run: ResolvedRun) -> Path:
-    """Return the absolute path of the run directory."""
+    """Return the absolute path of trainer.output_dir."""
     return absolute_path(run.config.trainer.output_dir, "trainer.output_dir")
 
 
@@ -102,7 +102,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def _open_and_lock(folder: Path) -> int:
-    """Open and lock a directory; try again if it was moved and replaced before it was locked.
+    """Open and lock a directory, again if it was replaced before it was locked; return the descriptor.
 
     An attempt of this job that a lost node may still continue is replaced first, so that it stops.
     """
@@ -148,7 +148,9 @@ def _is_same_folder(descriptor: int, folder: Path) -> bool:
 
 
 def _lock_with_retries(descriptor: int, folder: Path, *, is_lost: bool) -> None:
-    """Lock the folder, with retries: a launch that was just stopped may still be saving.
+    """Lock the folder; retry for `LOCK_TIMEOUT_S`, because a stopped launch may still be saving.
+
+    Raises ProjectError if another process still has the lock.
 
     Args:
         is_lost: whether the lock may belong to a replaced attempt, which writes nothing any more: after the
@@ -178,7 +180,7 @@ def _lock_with_retries(descriptor: int, folder: Path, *, is_lost: bool) -> None:
 
 
 def _lock_holder(folder: Path) -> str:
-    """Name the process that has the lock: the trainer, or before its start another command."""
+    """Describe the process that has the lock: the trainer with its PID, or "another command"."""
     manifest = read_json(folder / MANIFEST)
     return f"process {manifest['trainer_pid']}" if is_alive(manifest) else "another command"
 
@@ -206,7 +208,7 @@ def refuse_special_files(folder: Path) -> None:
     if (path := next(special, None)) is not None:
         raise ProjectError(
             code="not-regular",
-            message="is not a regular file",
+            message="the path is not a regular file",
             hint=f"remove {path}, or choose another trainer.output_dir",
             place=str(path),
         )
@@ -223,7 +225,7 @@ def start_since_boot_s(process: psutil.Process) -> float:
 
 
 def is_alive(manifest: Record) -> bool | None:
-    """Return whether the trainer in the manifest is running; None if it was started on another host."""
+    """Return whether the trainer in the manifest is running, or None if it was started on another host."""
     if manifest.get("hostname") != socket.gethostname():
         return None
     try:

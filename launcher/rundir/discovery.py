@@ -28,7 +28,7 @@ RUNS = Path("runs")
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredRun:
-    """A run directory. `problem` is the reason why it cannot be read, or empty."""
+    """A run directory; `problem` is the reason why it cannot be read, empty if it can."""
 
     folder: Path
     problem: str = ""
@@ -61,7 +61,7 @@ def _search_folder(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Ite
         return
     seen.add((status.st_dev, status.st_ino))
     if len(seen) > MAX_FOLDERS:
-        message = f"more than {MAX_FOLDERS:,} folders to search (stopped at {folder})"
+        message = f"found more than {MAX_FOLDERS:,} folders to search (stopped at {folder})"
         raise ProjectError("no-runs", message, "pass a folder that contains the runs", exit_code=EXIT_USAGE)
     if any(entry.name in TRACES for entry in entries):
         yield DiscoveredRun(folder, why_unreadable_run(folder))
@@ -90,7 +90,7 @@ def why_unreadable_run(folder: Path) -> str:
 
 
 def relative_names(folders: Sequence[Path]) -> list[str]:
-    """Return names of runs: their paths relative to their common parent."""
+    """Return the printable paths of the folders relative to their common parent."""
     paths = [folder.absolute() for folder in folders]
     common = commonpath([path.parent for path in paths])
     return [printable(str(path.relative_to(common))) for path in paths]
@@ -121,6 +121,6 @@ def _readable_runs(root: Path) -> list[DiscoveredRun]:
 
 
 def _launch_order(folder: Path) -> tuple[bool, str]:
-    """Return whether a run is running, and when it was launched, as an ISO 8601 time in UTC."""
+    """Return the sort key of a run: whether it is running, then its launch time in ISO 8601."""
     status = read_status(folder, datetime.now(UTC), History())
     return status.state in RUNNING, str(read_json(folder / MANIFEST).get("started_utc") or "")

@@ -32,13 +32,13 @@ class LiveReader:
         self.metrics.skip_existing()
 
     def heartbeat(self) -> Record:
-        """Return rank 0's newest heartbeat in this session; empty before the first."""
+        """Return rank 0's newest heartbeat of this session, or an empty record before the first one."""
         beat = last_heartbeat(self.folder, 0)
         is_earlier = _is_earlier(beat, self._before)
         return {} if is_earlier or is_from_earlier_session(beat, read_json(self.folder / MANIFEST)) else beat
 
     def new_warnings(self, beat: Record) -> list[str]:
-        """Return messages for kinds of warnings that earlier calls did not return."""
+        """Return the messages of the heartbeat's warnings whose kinds no earlier call returned."""
         messages: dict[str, str] = beat.get("warning_messages") or {}
         new = {name: message for name, message in messages.items() if name not in self._shown_warnings}
         self._shown_warnings |= new.keys()
@@ -69,7 +69,10 @@ def metrics_text(row: Record, beat: Record, max_steps: int | None = None) -> str
 
 
 def evaluation_text(row: Record, beat: Record, max_steps: int | None = None) -> str:
-    """Format the evaluation in a line of metrics; empty if there is none. `max_steps`: see `metrics_text`."""
+    """Format the evaluation in a line of metrics; empty if the line has none.
+
+    `max_steps` is shown while there is no heartbeat.
+    """
     words = _evaluation_values(row)
     return printable("  ".join([_step_text(row, beat, max_steps), *words])) if words else ""
 
@@ -91,7 +94,7 @@ def phase_text(beat: Record) -> str:
 
 
 def gates_text(beat: Record) -> str:
-    """Return the gates of native sparse attention: `gates cmp 33%, slc 34%, swa 33%`; else empty."""
+    """Format the gates of native sparse attention, as `gates cmp 33%, slc 34%, swa 33%`; empty if unknown."""
     sparse = beat.get("nsa") or {}
     shares = [(name, sparse.get(f"branch_share_{name}")) for name in ("cmp", "slc", "swa")]
     if any(share is None for _, share in shares):
@@ -103,14 +106,14 @@ def gates_text(beat: Record) -> str:
 
 
 def memory_mib(beat: Record) -> float | None:
-    """Return the reserved device memory in MiB, or on a CPU the process memory; None if unknown."""
+    """Return the reserved device memory in MiB, on a CPU the memory of the process; None if unknown."""
     reserved = beat.get("gpu_mem_reserved_mib")
     used_mib: float | None = reserved if reserved is not None else beat.get("host_rss_mib")
     return used_mib
 
 
 def time_since_save(beat: Record) -> str:
-    """Return the time since the last checkpoint, or since the start without one; `-` if unknown."""
+    """Format the time since the last checkpoint, or since the start if there is none; `-` if unknown."""
     minutes = beat.get("work_at_risk_min")
     if minutes is None:
         return UNKNOWN

@@ -107,7 +107,7 @@ def get_list(record: Record, name: str) -> list[Any]:
 
 
 def get_records(record: Record, name: str) -> list[Record]:
-    """Return the dictionaries in the list under this key; empty without a list."""
+    """Return the dictionaries in the list under this key; empty if there is no list."""
     return [each for each in get_list(record, name) if isinstance(each, dict)]
 
 
@@ -118,7 +118,10 @@ def read_outcome(folder: Path) -> Record:
 
 
 def outcome_for_state(outcome: Record, manifest: Record) -> Record:
-    """Return the outcome that determines the state of a run: a refused resume leaves it finished.
+    """Return the outcome that determines the state of a run.
+
+    A finished run stays finished if a later attempt to resume it was refused.
+
 
     Args:
         outcome: outcome of the last session.
@@ -137,7 +140,7 @@ def failure_reason(outcome: Record) -> str:
 
 
 def file_stamp(path: Path) -> tuple[int, int] | None:
-    """Return an identity that changes with each write of a file; None if the file is missing.
+    """Return the inode and modification time of a file, which change with a write; None if it is missing.
 
     The file is opened because `stat` of a name may be stale on network file systems.
     """
@@ -156,7 +159,10 @@ def last_record(path: Path) -> Record:
 
 
 def last_lines(path: Path, num_bytes: int) -> list[bytes]:
-    """Return the lines within the last bytes of a file; the first and the last line may be incomplete."""
+    """Return the lines in the last `num_bytes` of a file, of which the first and the last may be incomplete.
+
+    Returns an empty list if the file cannot be read.
+    """
     try:
         with open_regular(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - num_bytes))
@@ -173,7 +179,7 @@ def last_heartbeat(folder: Path, rank: int) -> Record:
 
 
 def read_metrics(path: Path) -> list[Record]:
-    """Read all complete lines of a metrics file."""
+    """Read the lines of a metrics file, without incomplete or invalid ones; empty if it cannot be read."""
     return [record for line in iterate_lines(path) if (record := parse_metrics(line)) is not None]
 
 
@@ -189,7 +195,7 @@ def _lines_of_bounded_length(file: BinaryIO) -> Iterator[bytes]:
 
 
 def parse_metrics(line: bytes) -> Record | None:
-    """Parse a line of metrics.jsonl; None if the line is incomplete or not a JSON object."""
+    """Parse a line of metrics.jsonl; return None if the line is incomplete or not a JSON object."""
     record = parse_object(line)
     return None if record is None else drop_invalid_metrics(record)
 
@@ -215,7 +221,7 @@ class MetricsTail:
         self._inode, self._offset = status.st_ino, status.st_size
 
     def read_new(self) -> list[Record]:
-        """Return complete new lines since the last call, for steps later than all previous ones."""
+        """Return the complete lines since the last call with a later step than every line before."""
         return list(self._iterate_new())
 
     def _iterate_new(self) -> Iterator[Record]:

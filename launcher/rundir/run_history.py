@@ -32,7 +32,7 @@ class Series:
             self.values.append(value)
 
     def mean(self, after: int, upto: int) -> float | None:
-        """Return the mean of the values at positions in (after, upto]; None if there are none."""
+        """Return the mean of the values at positions in (after, upto], or None if there are none."""
         values = self.values[bisect_right(self.positions, after) : bisect_right(self.positions, upto)]
         return sum(values) / len(values) if values else None
 
@@ -71,7 +71,7 @@ class RunHistory:
         return history
 
     def add(self, record: Record, position: int) -> None:
-        """Add the kept and all evaluation metrics of a line at a position."""
+        """Add the training loss, the throughput and the evaluation metrics of a line at a position."""
         for name, value in record.items():
             if name in KEPT or name.startswith(EVAL):
                 self.series.setdefault(name, Series()).add(position, value)
@@ -102,7 +102,7 @@ def _sample_records(path: Path) -> list[Record]:
 
 
 def _tokens_by_step(records: Sequence[Record]) -> Series:
-    """Return the tokens seen by step, to interpolate the count of evaluation lines, which have none."""
+    """Return the series of tokens by step, from which the tokens at an evaluation are interpolated."""
     tokens = Series([0], [0])
     for record in records:
         if is_count(record.get(TOKENS)):
@@ -118,10 +118,10 @@ def _file_size_bytes(path: Path) -> int:
 
 
 def common_positions(histories: Sequence[Series], last: int, most: int) -> list[int]:
-    """Return up to `most` positions, none above `last`, at which to compare runs.
+    """Return up to `most` positions at which to compare runs, in ascending order and at most `last`.
 
-    These are positions that all series share. If there are fewer than two of these, the positions of the
-    shortest series that is not empty; if all series are empty, evenly spaced positions.
+    Uses positions that all series share. If there are fewer than two, it uses the positions of the shortest
+    series that is not empty; if all series are empty, evenly spaced positions.
     """
     positions = [{each for each in series.positions if 0 < each <= last} for series in histories]
     shared = sorted(set.intersection(*positions)) if positions else []

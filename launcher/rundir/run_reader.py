@@ -57,7 +57,7 @@ class Snapshot:
         config: resolved config.
         started: start time of the latest launch; None if unknown.
         is_over: whether the launch has ended and its outcome is final.
-        samples: guesses at masked words of the evaluation text.
+        samples: the model's predictions of masked words in the evaluation text.
         message: error that ended the last session; empty if there is none.
         hint: how to fix this error; empty if there is none.
     """
@@ -127,7 +127,7 @@ class RunReader:
         return {rank: RankView(beat, compute_heartbeat_age_s(beat, now)) for rank, beat in beats.items()}
 
     def _is_over(self, manifest: Record) -> bool:
-        """Return whether the outcome is final.
+        """Return whether the latest launch has ended, so that its outcome is final.
 
         The launcher may still restart a session that failed, or another launch may be checking the run before
         it resumes: the outcome file is then from the previous session.
@@ -142,7 +142,7 @@ class RunReader:
 
 
 def _num_ranks(config: Record) -> float:
-    """Return the number of ranks of the latest launch; infinity if unknown.
+    """Return the number of ranks of the latest launch, or infinity if it is unknown.
 
     Heartbeats of higher ranks are from an earlier launch with more ranks.
     """

@@ -58,7 +58,7 @@ class BestEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """State of a run. None: not reported yet.
+    """State of a run. A value is None if it was not reported yet.
 
     Attributes:
         state: starting, running, silent, died, finished, preempted, interrupted, failed, or ended (outcome
@@ -72,7 +72,7 @@ class RunStatus:
         hostname: host of the launch; empty if manifest.json is missing or damaged.
         heartbeat_age_s: time since the last heartbeat.
         gates: gates of native sparse attention as text; empty for another model.
-        reason: why the run failed, with the code of the error; empty if it did not.
+        reason: why the run failed, with the code of the error; empty if it did not fail.
     """
 
     run: str
@@ -123,7 +123,7 @@ class History:
 
 
 def read_status(folder: Path, now: datetime, history: History | None = None) -> RunStatus:
-    """Return a run's state from the newest complete records in its directory.
+    """Return the state of a run at the time `now`, from the newest complete records in its directory.
 
     `history`: metrics that were already read; None to read them from the file.
     """
@@ -162,7 +162,7 @@ def read_status(folder: Path, now: datetime, history: History | None = None) -> 
 
 
 def evaluation_metrics(line: Record) -> dict[str, float]:
-    """Return the metrics of an evaluation; for the earlier text of a continued run, the loss only."""
+    """Return the metrics of an evaluation; for the earlier text of a continued model, only the loss."""
     return {
         name: value
         for name, value in line.items()
@@ -171,7 +171,7 @@ def evaluation_metrics(line: Record) -> dict[str, float]:
 
 
 def compute_heartbeat_age_s(beat: Record, now: datetime) -> float | None:
-    """Return the age of a heartbeat in seconds; None if it has no valid time.
+    """Return the age of a heartbeat in seconds, or None if it has no valid time.
 
     Compares times since boot, or times of day for a heartbeat of another boot or host.
     """
@@ -185,7 +185,10 @@ def compute_heartbeat_age_s(beat: Record, now: datetime) -> float | None:
 
 
 def selecting_metric(config: Record) -> tuple[Metric, bool] | None:
-    """Return the metric that selects the best evaluation, and whether higher is better; None if unknown."""
+    """Return the metric that selects the best evaluation, and whether higher is better.
+
+    Returns None if the task of the config is unknown.
+    """
     spec = SPECS.get(str(config.get("task")))
     if spec is None:
         return None
@@ -198,7 +201,7 @@ def selecting_metric(config: Record) -> tuple[Metric, bool] | None:
 
 
 def best_text(best: BestEvaluation | None) -> str:
-    """Format the best value with its step, and with the metric if it is not the loss; `-` for None."""
+    """Format the best value with its step, and with its name unless it is the loss; `-` for None."""
     if best is None:
         return UNKNOWN
     label = "" if best.metric == EVAL_LOSS else f"{metric_label(best.metric)} "
@@ -206,7 +209,7 @@ def best_text(best: BestEvaluation | None) -> str:
 
 
 def find_best(config: Record, history: History) -> BestEvaluation | None:
-    """Return the best evaluation of a run; None if there is none or its metric is unknown.
+    """Return the best evaluation of a run, or None if there is none or its metric is unknown.
 
     The evaluation before training counts only if it is the only one, as for early stopping and
     `checkpoints/best`: an untrained head may be right by chance.
@@ -250,7 +253,7 @@ def _phase_name(beat: Record, outcome: Record, alive: bool | None, *, has_ended:
 
 
 def _full_disk_note(folder: Path) -> str:
-    """Return a note if the run's disk has no room for an outcome, which the run may have tried to write."""
+    """Return a note if the run's disk is full, which may be why there is no outcome; else an empty string."""
     with suppress(OSError):
         return DISK_FULL if shutil.disk_usage(folder).free < FULL_BELOW_BYTES else ""
     return ""

@@ -79,7 +79,7 @@ class RankState:
     beat: Record = field(default_factory=dict)
 
     def update(self, beat: Record, now_s: float) -> None:
-        """Record a newer heartbeat, and the time `now_s` of progress if it reports any."""
+        """Record a newer heartbeat, and `now_s` as the time of progress if the heartbeat reports any."""
         if _progress_marker(beat) != _progress_marker(self.beat):
             self.progressed_at_s = now_s
         self.beat, self.beaten_at_s = beat, now_s
@@ -95,7 +95,7 @@ class Watchdog:
         self.ranks = {rank: RankState(now_s, now_s) for rank in beats}
 
     def find_stall(self, beats: Mapping[int, Record], now_s: float) -> Stall | None:
-        """Return a Stall if every rank exceeds the limit of its phase, otherwise None.
+        """Return a Stall if every rank has exceeded the limit of its phase, otherwise None.
 
         While any rank makes progress, the others may be waiting for it.
         """

@@ -53,7 +53,7 @@ class Activity:
         self._write(f"{ERASE}{console.paint(text, 'dim', on=sys.stderr)}\r")
 
     def _write(self, text: str, *, is_last: bool = False) -> None:
-        """Write to standard error, unless the line is erased; an error ends the updates."""
+        """Write to standard error unless the activity has ended; an error ends it."""
         with self._writing:
             if self._is_over.is_set():
                 return
@@ -68,7 +68,10 @@ class Activity:
 
 @contextmanager
 def activity(text: str) -> Iterator[None]:
-    """Show a text, or the latest announced one, inside the `with` block. Does nothing without a terminal."""
+    """Show a status line inside the `with` block, with this text until another is announced.
+
+    Does nothing inside another activity, or if standard error is not a terminal.
+    """
     if _current or not console.is_terminal(sys.stderr):
         yield
         return
@@ -80,7 +83,7 @@ def activity(text: str) -> Iterator[None]:
 
 
 def show_progress(text: str) -> None:
-    """Show the progress of the current activity in its status line; do nothing without one."""
+    """Show the progress of the current activity in its status line; do nothing if there is no activity."""
     if _current:
         _current[-1].show(text, is_same=True)
 
@@ -108,7 +111,7 @@ def log_long_waits() -> Iterator[Callable[[str], None]]:
 
 
 def announce(text: str) -> None:
-    """Show the start of an activity: in the status line, or as a line on a terminal without one."""
+    """Show a new text in the status line, or as a line of its own on a terminal without a status line."""
     if _current:
         _current[-1].show(text)
     elif console.is_terminal(sys.stderr):

@@ -16,7 +16,7 @@ from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 from neobert.printable import printable
 
 ERASE_LINE = "\x1b[K"
-"""Erase to end of line, to clear a status line that may be displayed there."""
+"""Escape sequence that erases to the end of the line, such as the status line."""
 OUTPUT_FAILED = "output-failed"
 ANSI = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 STYLE = re.compile(r"(\x1b\[\d+(?:;\d+)*m)")
@@ -37,12 +37,15 @@ def write(text: str) -> None:
 
 
 def write_part(text: str) -> None:
-    """Write a part of a line to standard output, without control characters. Raises like `write`."""
+    """Write text without a line break to standard output. Raises ProjectError if that fails."""
     write_commands(printable(text, keep="\n\t"), end="")
 
 
 def write_commands(text: str, end: str = "\n") -> None:
-    """Write text to standard output unchanged, e.g. workflow commands, whose values are already escaped."""
+    """Write text to standard output unchanged, such as workflow commands, whose values are escaped.
+
+    Raises ProjectError if the output cannot be written.
+    """
     try:
         print(text, end=end, flush=True)
     except BrokenPipeError:
@@ -52,7 +55,7 @@ def write_commands(text: str, end: str = "\n") -> None:
 
 
 def stdout_error(error: OSError) -> ProjectError:
-    """Return the error for a failed standard output, and drop further writes to it."""
+    """Return the ProjectError for a failed write to standard output, and drop further writes to it."""
     redirect_to_null(sys.stdout)
     return ProjectError(
         code=OUTPUT_FAILED,
@@ -63,7 +66,7 @@ def stdout_error(error: OSError) -> ProjectError:
 
 
 def log(text: str) -> None:
-    """Write a message to standard error; errors of writing it are ignored."""
+    """Write a message to standard error, folded to the terminal; a failed write is ignored."""
     shown = safe_text(fold(text, terminal_width(sys.stderr)), has_colour=has_colour(sys.stderr))
     try:
         print(f"{ERASE_LINE if is_terminal(sys.stderr) else ''}{shown}", file=sys.stderr, flush=True)
@@ -84,14 +87,14 @@ def open_closed_streams() -> None:
 
 
 def escape_unencodable_text() -> None:
-    """Make stdout and stderr escape characters that their encoding lacks: file names may have any bytes."""
+    """Make stdout and stderr escape characters that their encoding lacks, such as bytes of file names."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def redirect_to_null(stream: TextIO) -> None:
-    """Redirect a failed stream to the null device, or the interpreter's own flush would fail again."""
+    """Redirect a failed stream to the null device, so that the interpreter's flush at exit succeeds."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
@@ -111,7 +114,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def supports_block_characters(stream: TextIO) -> bool:
-    """Return whether a stream's encoding has block characters and the ellipsis."""
+    """Return whether a stream's encoding is a UTF, which has block characters and the ellipsis."""
     try:
         return codecs.lookup(stream.encoding or "ascii").name.startswith("utf")
     except LookupError:
@@ -124,7 +127,7 @@ def cut_name(name: str, width: int) -> str:
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Return whether colors may go to this stream: NO_COLOR forbids and FORCE_COLOR forces them."""
+    """Return whether to color this stream: as NO_COLOR or FORCE_COLOR sets, else only on a terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or is_terminal(stream)

@@ -18,7 +18,7 @@ ELLIPSIS = "…"
 
 
 def fold(text: str, columns: int, separator: str = " ", *, hanging: str = HANGING) -> str:
-    """Break lines that are longer than the terminal between words; source excerpts are not broken.
+    """Break lines that are longer than `columns` between words; source excerpts are not broken.
 
     Args:
         columns: width of the terminal; 0 returns the text unchanged.
@@ -50,7 +50,7 @@ def _wrap_line(line: str, width: int, separator: str, hanging: str) -> Iterator[
 
 
 def reflow(page: str, columns: int) -> str:
-    """Rewrap the paragraphs of a page that has a line too long for the terminal, but not its code blocks."""
+    """Rewrap the paragraphs, not the code blocks, of a Markdown page with a line longer than `columns`."""
     if not columns or max(map(len, page.split("\n"))) <= columns:
         return page
     width = max(NARROWEST, columns)
@@ -66,7 +66,7 @@ def _fill_paragraph(paragraph: str, width: int) -> str:
 
 
 def display_width(text: str) -> int:
-    """Return the number of columns that a text takes, without its colors."""
+    """Return the number of terminal columns that a text takes; escape sequences of colors take none."""
     plain = ANSI.sub("", text)
     return len(plain) if plain.isascii() else sum(map(_char_width, plain))
 

@@ -13,13 +13,13 @@ def metric_label(name: str) -> str:
 
 
 def value_text(name: str, value: float) -> str:
-    """Format a value of a metric: 0.5123, 81.20%."""
+    """Format a value of a metric, a share in percent: 0.5123, 81.20%."""
     metric = _find_metric(name)
     return show_number(value) if metric is None else metric.show(value)
 
 
 def short_value_text(name: str, value: float) -> str:
-    """Format a value in few characters: 0.5123, 81.2%."""
+    """Format a value with few digits, a share in percent: 0.5123, 81.2%."""
     return f"{value:.1%}" if is_share(name) else f"{value:.4g}"
 
 
@@ -35,5 +35,5 @@ def metric_text(name: str, value: float) -> str:
 
 
 def _find_metric(name: str) -> Metric | None:
-    """Return the metric of any task with this name, or with `eval/source_` in place of `eval/`; else None."""
+    """Return the metric of any task with this name (`eval/source_NAME` is `eval/NAME`), or None."""
     return known_metrics().get(own_text_metric_name(name))

@@ -58,7 +58,7 @@ class NonblockingStream:
         return len(text)
 
     def flush(self) -> None:
-        """Queue the text written since the last flush; a full queue drops or keeps it as a whole."""
+        """Queue the text written since the last flush; a full queue drops its oldest texts as a whole."""
         with self._changed:
             text, self._unflushed = self._unflushed, ""
             if text:
@@ -67,7 +67,7 @@ class NonblockingStream:
                 self._changed.notify_all()
 
     def finish(self) -> OSError | None:
-        """Flush, and wait for the reader at most `TIMEOUT_S` per piece; return the last error, if any."""
+        """Flush, and wait for the reader at most `TIMEOUT_S` per piece; return the last error, or None."""
         self.flush()
         with self._changed:
             self._is_over = True
@@ -96,7 +96,7 @@ class NonblockingStream:
                     self._queue.clear()
 
     def _next_bytes(self) -> bytes:
-        """Wait for the next text to write: first a note on dropped lines, if any; empty at the end."""
+        """Wait for the next bytes to write, after drops a note on their number; return b"" at the end."""
         with self._changed:
             self._is_writing = False
             self._changed.notify_all()
@@ -138,7 +138,7 @@ def nonblocking_streams() -> Iterator[None]:
 
 
 def _open_nonblocking(stream: TextIO) -> NonblockingStream | None:
-    """Return a non-blocking stream; None for a stream without a descriptor, such as text in memory."""
+    """Return a non-blocking stream, or None for a stream without a descriptor, such as text in memory."""
     with suppress(OSError):
         return NonblockingStream(stream)
     return None

@@ -9,10 +9,10 @@ from launcher.terminal.fold import HANGING, align_left, display_width, fold
 from neobert.printable import printable
 
 NARROWEST = 28
-"""Minimum width of a column."""
+"""Minimum width of a wrapped last column, in terminal columns."""
 
 COMFORTABLE = 48
-"""Width below which sentences of the last column move to lines of their own under the row."""
+"""Width below which the text of the last column moves to lines of its own under the row."""
 
 
 def format_columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:

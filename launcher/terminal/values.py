@@ -12,13 +12,13 @@ from neobert.config import Origin
 MINUTE_S = 60.0
 DAY_S = 86400.0
 LONGEST_S = 1e15
-"""Longer times, over 32 million years, come from damaged files or overflows, and are shown as unknown."""
+"""Longer times (over 32 million years) come from damaged files or overflows, and are shown as unknown."""
 UNKNOWN = "-"
 SCHEMA_VERSION = 1
 
 
 def show_value(value: Any) -> str:
-    """Format a config value on one line: text unquoted, anything else as JSON."""
+    """Format a config value on one line: text unquoted unless it is empty, anything else as JSON."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
 
@@ -48,7 +48,7 @@ def show_duration(seconds: float | None) -> str:
 
 
 def show_age(seconds: float | None) -> str:
-    """Format the time since an event in one unit: 45 s, 12 min, 3 h, 4 days; None as `-`."""
+    """Format the time since an event in one unit, rounded down: 45 s, 12 min, 3 h, 4 days; None as `-`."""
     if seconds is None:
         return UNKNOWN
     for size_s, unit in ((DAY_S, "days"), (3600.0, "h"), (MINUTE_S, "min")):
@@ -80,7 +80,7 @@ def show_number(number: float | None, digits: int = 4) -> str:
 
 
 def add_schema_version(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the version of the output schema, which increases when a field is removed or changes meaning."""
+    """Add the schema version, which increases if a field is removed or changes meaning, to a copy."""
     return {"schema_version": SCHEMA_VERSION, **content}
 
 
@@ -90,7 +90,7 @@ def result_json(content: Mapping[str, Any]) -> str:
 
 
 def to_json(content: Any) -> str:
-    """Return JSON in ASCII, which every locale can print and no terminal or CI log interprets.
+    """Return indented JSON in ASCII, which every locale can print and no terminal or CI log interprets.
 
     JSON has no NaN and no infinity: both are written as null.
     """

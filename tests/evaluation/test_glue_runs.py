@@ -253,7 +253,7 @@ def test_an_unusable_override_is_refused_once_and_nothing_is_trained(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--tasks", "cola,squad"), "unknown task squad"),
+        (("--tasks", "cola,squad"), "squad is not a task or suite"),
         (("--tasks", "cola,superglu"), "suites (glue, superglue)"),
         (
             ("--tasks", "boolq,record"),

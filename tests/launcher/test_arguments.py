@@ -109,7 +109,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command):
         (["plan", "-p", "cpu-demo", "--set", "seed", "9"], "Did you mean '--set seed=9'?"),
         (["plan", "-p", "cpu-demo", "--set", "seed="], "write seed=VALUE, or omit the argument"),
         (["plan", "-p", "cpu-demo", "--trainer.max_steps"], "write trainer.max_steps=VALUE"),
-        (["preflight", "-p", "cpu-demo", "--level", "hots"], "unknown level 'hots'"),
+        (["preflight", "-p", "cpu-demo", "--level", "hots"], "'hots' is not a level"),
         (["rule", "CPK001"], "did you mean CKP001?"),
         (["rule", "dat099"], "error codes have no page"),
         (["rule", "ckp01"], "did you mean one of CKP010, CKP011, CKP012, "),

@@ -150,7 +150,7 @@ def test_a_source_without_a_checkpoint_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("formats", "reason"), [(("hf", "pickle"), "unknown format pickle"), ((), "no export format")]
+    ("formats", "reason"), [(("hf", "pickle"), "pickle is not an export format"), ((), "no export format")]
 )
 def test_unknown_formats_are_refused(run_dir, formats, reason):
     error = refusal_of(export.run, "export-format", reason, arguments(run_dir, *formats), "text")

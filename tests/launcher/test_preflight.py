@@ -197,7 +197,7 @@ def test_what_holds_no_facts_is_refused(content, command, tmp_path):
 
 
 def test_results_are_written_where_asked(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("launcher.probes.git._is_tracked", lambda code: False)
+    monkeypatch.setattr("launcher.probes.git._is_own_code_tracked", lambda code: False)
     answer = command("preflight", "-p", "cpu-demo", "--output", "results", *JSON)
     folder = tmp_path / "results"
     assert {path.name for path in folder.iterdir()} == {"preflight.json", "facts.json", "receipt.json"}

@@ -13,7 +13,7 @@ import pytest
 from launcher.commands.sweep import make_candidate
 from launcher.commands.train import TrainRequest
 from launcher.run import study as studies
-from launcher.run.study import CHOICE, FILE, SearchParameter, Study, corners, own_values, parse_space
+from launcher.run.study import CHOICE, FILE, SearchParameter, Study, corners, values_in_space, parse_space
 from launcher.rundir.directory import run_directory
 from neobert.config import to_dict
 from neobert.errors import ProjectError
@@ -51,7 +51,7 @@ def test_range_or_choices_of_a_key(argument, expected):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["optimizer.lr"], "has no values"),
+        (["optimizer.lr"], "the key or its values are missing"),
         (["optimizer.lr=1e-3"], "neither a range nor a list of values"),
         (["optimizer.lr=exp(1,2)"], "neither a range nor a list of values"),
         (["optimizer.lr=log(0,1)"], "must start above 0"),
@@ -84,7 +84,7 @@ def test_corners_have_both_ends_and_every_choice():
     ],
 )
 def test_values_of_the_run_file_are_a_trial_if_they_are_in_the_space(own, values):
-    assert own_values(SPACE, own, {("seed", "1"): 1, ("seed", "2"): 2}) == values
+    assert values_in_space(SPACE, own, {("seed", "1"): 1, ("seed", "2"): 2}) == values
 
 
 def open_study(path: Path, metric: str = "eval/loss") -> Study:

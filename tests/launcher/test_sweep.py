@@ -51,7 +51,7 @@ def test_values_of_a_key(argument, values):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["seed"], "has no values"),
+        (["seed"], "the key or its values are missing"),
         (["seed=1,,2"], "empty or a repeated value"),
         (["optimizer.lr=1e-4,3e-4,0.0001"], "empty or a repeated value"),
         (["seed=3:1"], "empty range"),

@@ -11,7 +11,7 @@ LEVEL = {Severity.FAIL: "error", Severity.WARN: "warning"}
 
 
 def render(report: Report) -> str:
-    """Return one `::error` or `::warning` line per finding, and a `::notice` for a waived finding."""
+    """Return one line per finding: `::error`, `::warning`, or `::notice` for a waived finding."""
     return "\n".join(_annotation(finding) for finding in report.findings)
 
 

@@ -14,7 +14,7 @@ REPORTED_STATUSES = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 
 
 def render(report: Report) -> str:
-    """Return JUnit XML with a test case per check, and per finding without a check (an unreadable file)."""
+    """Return JUnit XML with a test case per check, and per finding that no check reports."""
     status = {check.id: check.status for check in report.checks}
     checks = [check for check in report.checks if not _repeats_failures(check, report)]
     cases = [_check_case(check, _findings_with_code(report, check.id)) for check in checks]

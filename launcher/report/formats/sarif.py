@@ -69,7 +69,7 @@ def _result_object(finding: Finding, rule_index: int) -> dict[str, Any]:
 
 
 def _location_object(finding: Finding) -> dict[str, Any]:
-    """Return the SARIF location of a finding; only the key for an argument or a finding without a file."""
+    """Return the SARIF location of a finding: its key, and its place in a file if it is in one."""
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": finding.path or "run"}]}
     if finding.file and finding.file != COMMAND_LINE:
         location["physicalLocation"] = _physical_location(finding.file, finding.line, finding.column)

@@ -99,7 +99,7 @@ def _finding_head(finding: Finding, on: TextIO | None, *, is_fixable: bool) -> s
 
 
 def _location_lines(finding: Finding, on: TextIO | None, *, has_source: bool) -> Iterator[str]:
-    """Yield location and source line of a finding, then those of an inherited value."""
+    """Yield the location and source line of a finding, then of the inherited value, if any."""
     colour = COLOUR[finding.severity]
     if finding.file:
         yield from _location_with_excerpt(
@@ -134,10 +134,10 @@ def _key_and_hint(finding: Finding, on: TextIO | None) -> Iterator[str]:
 
 
 def excerpt(file: str, line: int, column: int, width: int) -> Iterator[tuple[str, str]]:
-    """Yield (line number, source line), then ("", carets); nothing if the file cannot be read.
+    """Yield (line number, source line), then ("", carets); nothing if the line is blank or cannot be read.
 
     Args:
-        width: columns of the terminal; 0 without a terminal.
+        width: columns of the terminal; 0 for `MAX_WIDTH`.
     """
     source = printable(linecache.getline(file, line).rstrip("\r\n"), keep="\t")
     if not source.strip():
@@ -156,7 +156,8 @@ def excerpt(file: str, line: int, column: int, width: int) -> Iterator[tuple[str
     yield number, source[:room]
     yield (
         "",
-        _as_blanks(source[:start]) + "^" * display_width(source[start : max(start + 1, min(stop, room))]),
+        _blanks_as_wide_as(source[:start])
+        + "^" * display_width(source[start : max(start + 1, min(stop, room))]),
     )
 
 
@@ -175,7 +176,7 @@ def token_end(source: str, start: int) -> int:
 
 
 def _flow_end(source: str, start: int, opener: str) -> int:
-    """Return the index after a list or mapping; the end of the line if it continues on the next line."""
+    """Return the index after a list or mapping, or the end of the line if it continues on the next line."""
     depth = 0
     for place in range(start, len(source)):
         depth += (source[place] == opener) - (source[place] == CLOSERS[opener])
@@ -188,5 +189,5 @@ def _is_in_flow(before: str) -> bool:
     return any(before.count(opener) > before.count(closer) for opener, closer in CLOSERS.items())
 
 
-def _as_blanks(text: str) -> str:
+def _blanks_as_wide_as(text: str) -> str:
     return "".join("\t" if char == "\t" else " " * display_width(char) for char in text)

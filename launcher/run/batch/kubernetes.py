@@ -1,4 +1,4 @@
-"""Job for Kubernetes, without an operator: `kubectl apply -f FILE`.
+"""Job for Kubernetes, which needs no operator: `kubectl apply -f FILE`.
 
 An indexed Job: pod K is node K. The exit code decides about a retry (`podFailurePolicy`), which belongs to a
 Job and not to a TrainJob of Kubeflow. Evictions and lost nodes do not count as retries.
@@ -25,7 +25,7 @@ FINAL = [EXIT_CHECK_FAILED, EXIT_USAGE, EXIT_CHECK_UNKNOWN, EXIT_DO_NOT_REQUEUE]
 
 
 def render(request: BatchRequest) -> str:
-    """Return the Job as YAML; for several nodes, also the Service by which they find the first node."""
+    """Return the Job as YAML; for several nodes, also the Service that resolves the first node's name."""
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -1,4 +1,4 @@
-"""Batch script for Slurm, of one to any number of nodes, and its submission."""
+"""Batch script for Slurm, for one or several nodes, and its submission."""
 
 from __future__ import annotations
 
@@ -140,7 +140,10 @@ def require_time(text: str) -> None:
 
 
 def submit(script: Path) -> str:
-    """Queue a batch script and return the number of the job. Raises ProjectError if Slurm refuses it."""
+    """Queue a batch script with sbatch and return the job ID.
+
+    Raises ProjectError if sbatch is missing, does not respond, or refuses the script.
+    """
     try:
         done = subprocess.run(
             ["sbatch", "--parsable", str(script)],

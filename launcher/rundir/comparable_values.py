@@ -10,7 +10,7 @@ from neobert.config.keys import without_effects
 OUTPUT_DIR = "trainer.output_dir"
 
 
-def compared_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+def comparable_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config without keys that always differ: the run directory and how the run was started."""
     kept = without_effects(dict(config), ("start",))
     kept.pop(OUTPUT_DIR, None)
