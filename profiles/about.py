@@ -13,7 +13,7 @@ class Requirements(ConfigSection):
     """Hardware that a profile is written for.
 
     Attributes:
-        gpu: substring of the device name, e.g. A100; null for any.
+        gpu: substring of the device name, such as A100; null for any GPU.
         num_gpus: number of devices over all nodes.
         gpu_memory_gib: minimum memory of each device.
         min_compute_capability: major and minor version, e.g. [8, 0].
@@ -33,7 +33,7 @@ class Expectations(ConfigSection):
     Attributes:
         mfu: share of the device's peak FLOP/s reached by the model's FLOPs.
         tokens_per_second: lowest and highest throughput over all devices.
-        is_estimate: whether it has not been measured on that hardware.
+        is_estimate: whether the performance was estimated and not measured on that hardware.
     """
 
     mfu: Annotated[float, gt(0), le(1)] = 0.3

@@ -70,7 +70,7 @@ def _differing_values(begun: RecordedRun, resolution: Resolution) -> Iterator[tu
 
 
 def changed_keys(before: Resolution, after: Resolution) -> tuple[str, ...]:
-    """Return the keys whose values differ between two resolutions of a run."""
+    """Return the config keys whose values differ between two resolutions of a run."""
     both = flatten(to_dict(before.config)), flatten(to_dict(after.config))
     return tuple(key for key in all_keys() if both[0].get(key) != both[1].get(key))
 
@@ -81,7 +81,7 @@ def _sections_of_another_type(saved: Mapping[str, Any], current: Mapping[str, An
 
 
 def _replaced_by_user(saved: Mapping[str, Any], origins: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys that are unset in the record only because the user set a key that replaces them."""
+    """Yield the keys that a key replaces which the user set, and which are therefore unset in the record."""
     for path, others in keys_replacing_others().items():
         if saved.get(join(path)) not in (None, []) and _was_set_by_user(origins.get(join(path))):
             yield from map(join, others)
@@ -92,7 +92,7 @@ def _is_shipped_now(origin: Origin) -> bool:
 
 
 def _was_set_by_user(origin: object) -> bool:
-    """Return whether a recorded origin is a user's file or argument; True for an unreadable origin.
+    """Return whether a recorded origin is a user's file or argument; True if the origin is not readable.
 
     The shipped profiles may have been in another folder then. A key without an origin did not exist.
     """

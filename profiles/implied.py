@@ -20,7 +20,7 @@ from profiles.begun import RUN
 STATED = (*GIVEN, RUN)
 CADENCE = ("eval_steps", "save_steps")
 EVALUATIONS = 4
-"""Evaluations of a run with a best checkpoint that is too short for two at its profile's interval."""
+"""Number of evaluations of a run that is too short for two at the interval of its profile."""
 
 
 def with_implied_values(layers: Sequence[Document], overrides: Sequence[Override]) -> tuple[Document, ...]:
@@ -33,7 +33,7 @@ def with_implied_values(layers: Sequence[Document], overrides: Sequence[Override
 
 
 def _values_for_whole_texts(root: Node) -> Mapping[str, Any]:
-    """Set dataset.long_documents to truncate for tasks that cannot split texts."""
+    """Return `truncate` for dataset.long_documents if the task cannot split texts, unless the key is set."""
     task = find(root, ("task",))
     spec = SPECS.get(task.value) if task is not None and isinstance(task.value, str) else None
     if spec is None or not spec.keeps_texts_whole or find(root, ("dataset", "long_documents")) is not None:
@@ -42,7 +42,10 @@ def _values_for_whole_texts(root: Node) -> Mapping[str, Any]:
 
 
 def _values_for_short_run(root: Node) -> Mapping[str, Any]:
-    """Set save and evaluation intervals for a short run with a best checkpoint, if the user set max_steps."""
+    """Return shorter save and evaluation intervals for a short run with a best checkpoint; else no values.
+
+    They are implied only if the user set max_steps and no interval.
+    """
     names = ("metric_for_best_model", "max_steps", *CADENCE)
     metric, steps, *cadence = (find(root, ("trainer", name)) for name in names)
     if (

@@ -24,7 +24,13 @@ LOCK = SHIPPED / "profiles.lock"
 
 
 class Layers(NamedTuple):
-    """A profile with its bases: section `about`, documents (base first, without `about`), and file paths."""
+    """A profile with its bases.
+
+    Attributes:
+        about: the profile's own document, which has the section `about`.
+        documents: documents without `about` and `extends`, the base first.
+        files: paths, the profile's own file first.
+    """
 
     about: Document
     documents: tuple[Document, ...]
@@ -47,7 +53,7 @@ def profile_files() -> dict[str, Path]:
 
 @cache
 def _shipped_files(folder: Path) -> tuple[Path, ...]:
-    """Return the profiles of this project, which stay the same while a process runs."""
+    """Return the sorted files of this project's profiles, which stay the same while a process runs."""
     return tuple(sorted(folder.glob("*/*.yaml")))
 
 
@@ -67,7 +73,7 @@ def is_shipped(file: str) -> bool:
 
 
 def find_profile(name: str, place: str = "") -> Path:
-    """Return the file of a profile. Raises ProjectError, with a suggestion, for an unknown name."""
+    """Return the file of a profile. Raises ProjectError with a suggestion if there is no such profile."""
     files = profile_files()
     if name in files:
         return files[name]
@@ -86,7 +92,10 @@ def _profile_hint(name: str, public: list[str], place: str) -> str:
 
 
 def load_layers(path: Path) -> Layers:
-    """Read a profile and its bases. Raises ProjectError if `extends` is circular, unknown or not a name."""
+    """Read a profile and its bases.
+
+    Raises ProjectError if `extends` is circular or does not name a profile.
+    """
     chain: list[Document] = []
     names: list[str] = []
     file: Path | None = path
@@ -95,7 +104,7 @@ def load_layers(path: Path) -> Layers:
         names.append(file.stem)
         if file.stem in names[:-1]:
             circle = " -> ".join(names[names.index(file.stem) :])
-            message = f"circular inheritance of profiles: {circle}"
+            message = f"the profiles extend each other in a circle: {circle}"
             raise identity_error(message, "change `extends:` in one profile", _base_position(chain[-1]))
         chain.append(document)
         file = _base_profile_file(document)
@@ -129,7 +138,7 @@ def is_profile(document: Document) -> bool:
 
 
 def named_profile(documents: Sequence[Document], name: str | None) -> tuple[str | None, str]:
-    """Return the profile that --profile or run files set, and its location; None if no profile is set.
+    """Return the profile that --profile (`name`) or run files set, or None, and where it is set.
 
     Raises ProjectError if they set different profiles.
     """
@@ -156,7 +165,7 @@ def without_null_profile(document: Document) -> Document:
 
 
 def with_profile_name(layers: Layers, name: str) -> Document:
-    """Return a document that sets `profile:`, located at the profile's about section."""
+    """Return a document that sets `profile: NAME`, located at the profile's section `about`."""
     key = top_level_entries(layers.about)[ABOUT].key
     origin = Origin("profile", layers.about.file, key.line, key.column)
     root = Node({PROFILE: Node(name, origin, origin)}, origin, origin)
@@ -164,13 +173,13 @@ def with_profile_name(layers: Layers, name: str) -> Document:
 
 
 def without_keys(document: Document, names: tuple[str, ...]) -> Document:
-    """Return the document without some top-level keys."""
+    """Return the document without these top-level keys."""
     kept = {name: node for name, node in top_level_entries(document).items() if name not in names}
     return replace(document, root=Node(kept, document.root.origin, document.root.key))
 
 
 def display_path(path: Path) -> str:
-    """Return a path, relative to the current directory if it is in that directory."""
+    """Return a path as text, relative to the current directory if it is inside that directory."""
     try:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):
@@ -183,7 +192,10 @@ def identity_error(message: str, hint: str, place: str) -> ProjectError:
 
 
 def read_pins() -> dict[str, str]:
-    """Return a mapping from name to pinned hash; empty without a lock. Raises ProjectError if damaged."""
+    """Return the pinned hash of each profile by name; empty if there is no profiles.lock.
+
+    Raises ProjectError if profiles.lock cannot be read or is damaged.
+    """
     try:
         pins = json.loads(LOCK.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -30,7 +30,7 @@ DEFAULTS = flatten(to_dict(RunConfig()))
 
 
 def accumulation_for(step: int, nproc_per_node: int, nnodes: int) -> int:
-    """Return the microbatches per rank for `step` microbatches in a step.
+    """Return the microbatches of each rank if all ranks share `step` microbatches in a step.
 
     Raises ProjectError with the possible numbers of ranks if the ranks do not divide `step`.
     """
@@ -52,7 +52,7 @@ def divisors(number: int) -> list[int]:
 
 
 def with_kept_step(layers: Sequence[Document], overrides: Sequence[Override]) -> tuple[Override, ...]:
-    """Return the overrides; with `keep_step`, add the gradient accumulation for the ranks that they set.
+    """Return the overrides; if trainer.keep_step is true, with the accumulation for the ranks that they set.
 
     The step is set by the files and the other overrides. Invalid counts are left to the schema.
     Raises ProjectError if the ranks do not divide the step, or if a batch-size warm-up counts by rank.
@@ -84,6 +84,6 @@ def _resolved_values(layers: Sequence[Document], overrides: Sequence[Override]) 
 
 
 def _positive_counts(values: Mapping[str, object], keys: Sequence[str]) -> list[int]:
-    """Return the values of these keys; an empty list if a value is not a positive integer."""
+    """Return the values of these keys, or an empty list if any of them is not a positive integer."""
     counts = [value for key in keys if isinstance(value := values[key], int) and value > 0]
     return counts if len(counts) == len(keys) else []

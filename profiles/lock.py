@@ -17,7 +17,7 @@ def shipped_hashes() -> dict[str, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check or write profiles.lock; return the exit code, 1 if the check finds a difference."""
+    """Check or write profiles.lock; return the exit code, which is 1 if the check finds a difference."""
     parser = argparse.ArgumentParser(prog="python -m profiles.lock", description=__doc__)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument(
@@ -41,7 +41,7 @@ def _check_hashes() -> int:
     current, locked = shipped_hashes(), read_pins()
     changed = sorted(name for name in current.keys() | locked.keys() if current.get(name) != locked.get(name))
     if changed:
-        print(f"profiles that differ from profiles.lock: {', '.join(changed)}")
+        print(f"these profiles differ from profiles.lock: {', '.join(changed)}")
         print("  hint: review the change, then run `python -m profiles.lock --write`")
     return EXIT_CHECK_FAILED if changed else EXIT_OK
 

@@ -43,7 +43,7 @@ def with_recipe(documents: Sequence[Document], overrides: Sequence[Override] = (
 
 
 def without_recipe(documents: Sequence[Document]) -> tuple[Document, ...]:
-    """Return the documents without their section `pretraining`."""
+    """Return the documents without their sections `pretraining`."""
     return tuple(without_keys(each, (PRETRAINING,)) if _recipe_node(each) else each for each in documents)
 
 
@@ -53,7 +53,7 @@ def without_null(overrides: Sequence[Override]) -> tuple[Override, ...]:
 
 
 def _recipe_node(document: Document) -> Node | None:
-    """Return the section `pretraining` of a profile, or a null in a run file or argument; else None."""
+    """Return the section `pretraining` of a profile, or a null for it in a run file or argument, or None."""
     node = top_level_entries(document).get(PRETRAINING)
     is_allowed = node is not None and (document.kind == "profile" or node.value is None)
     return node if is_allowed else None
@@ -63,7 +63,7 @@ def _expand_recipes(documents: Sequence[Document]) -> Iterator[Document]:
     """Yield each document without its section `pretraining`, followed by the section as a document.
 
     Sections in or before the last document with `pretraining: null` are left out.
-    Raises ProjectError if another section is not a mapping.
+    Raises ProjectError if one of the other sections is not a mapping.
     """
     sections = list(map(_recipe_node, documents))
     nulls = [index for index, node in enumerate(sections) if node is not None and node.value is None]

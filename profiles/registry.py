@@ -86,8 +86,8 @@ class ResolvedRun:
 
     Attributes:
         digest: SHA-256 of the canonical configuration.
-        source_file: last run file, otherwise the profile's file; empty without either.
-        references: dotted key to the variables in its value.
+        source_file: last run file, or else the profile's file; empty if there is neither.
+        references: names of the variables in a value, by dotted key.
         begun_with: keys with a recorded value of the run, which differs from the current default or profile.
     """
 
@@ -112,11 +112,11 @@ class ResolvedRun:
 
     @property
     def device(self) -> Literal["cpu", "cuda"] | None:
-        """Return the device type that the profile requires; None without a profile."""
+        """Device type that the profile requires, or None if there is no profile."""
         return None if self.profile is None else self.profile.requires.device
 
     def origin(self, path: str) -> Origin:
-        """Return the origin of a key's value, which is `default` for a key that was not set."""
+        """Return the origin of a key's value, or `DEFAULT` for a key that was not set."""
         return self.origins.get(path, DEFAULT)
 
     def place(self, path: str) -> Origin:
@@ -138,7 +138,11 @@ def list_profiles() -> tuple[str, ...]:
 
 
 def load_profile(name: str) -> Profile:
-    """Load a profile by name. Raises ProjectError (unknown, circular) and ConfigError (bad content)."""
+    """Load a profile by name.
+
+    Raises ProjectError if there is no such profile or its inheritance is invalid, and ConfigError for invalid
+    values.
+    """
     return _load_profile_file(find_profile(name))[0]
 
 
@@ -178,9 +182,9 @@ def resolve_run(
 def resolve_readable(
     profile: str | None, files: Sequence[str | Path], overrides: Sequence[str] = ()
 ) -> ResolvedRun | None:
-    """Resolve the readable part of run files in another trainer's format, which `resolve_run` rejects.
+    """Resolve the known keys of run files in another trainer's format, which `resolve_run` rejects.
 
-    The result is for checking rules only, not for training. None if no file has such a format or the
+    The result is only for checking rules. Returns None if no file has such a format or the
     remaining keys cannot be resolved.
     """
     documents = [without_null_profile(load_document(file)) for file in files]
@@ -251,13 +255,13 @@ def _build_resolved_run(
 
 
 def _load_profile_file(path: Path) -> Loaded:
-    """Load a profile file; return the profile and its documents, which a run's documents overlay."""
+    """Load a profile file; return the profile and its documents, over which a run's documents are laid."""
     return shipped_profile(display_path(path)) if is_shipped(str(path)) else _build_profile(load_layers(path))
 
 
 @cache
 def shipped_profile(file: str) -> Loaded:
-    """Return a profile of this project, whose files stay the same while a process runs."""
+    """Return a profile of this project and its documents, which stay the same while a process runs."""
     return _build_profile(load_layers(Path(file)))
 
 
@@ -267,7 +271,7 @@ def _build_profile(layers: Layers) -> Loaded:
 
 
 def _read_profile(layers: Layers) -> tuple[ProfileAbout, tuple[Document, ...], Resolution, RunConfig]:
-    """Return `about`, the documents, and their resolutions with and without the pretraining recipe."""
+    """Return the section `about`, the documents, their resolution, and the config without the recipe."""
     about = _read_about(layers)
     documents = (*layers.documents, with_profile_name(layers, about.name))
     for_pretraining, plain = with_recipe(documents), without_recipe(documents)

@@ -22,7 +22,7 @@ STATIC = (Level.STATIC,)
 
 
 class RuleOutcome(NamedTuple):
-    """Result of one rule for one run, before waivers. `is_missing`: facts were missing or inconclusive."""
+    """Result of one rule for one run, before waivers; `is_missing` if facts were missing or inconclusive."""
 
     rule: Rule
     result: CheckResult
@@ -53,7 +53,7 @@ def judge(
 def judge_available(
     run: ResolvedRun, plan: Plan, facts: Facts, groups: Collection[str]
 ) -> tuple[list[Finding], list[CheckResult]]:
-    """Evaluate the static rules, and the host-level rules that need no facts except `groups`."""
+    """Evaluate the static rules, and the host-level rules all of whose facts are in `groups`."""
     findings, checks = judge(run, plan, facts, (Level.STATIC, Level.HOST))
     needs = {check.id: RULES[check.id].needs for check in checks}
     judged = {
@@ -68,7 +68,7 @@ def judge_available(
 
 
 def findings_from_config_error(error: ConfigError) -> list[Finding]:
-    """Convert errors of the config loader into findings with the same codes."""
+    """Convert the problems in a config error to findings with the same codes and locations."""
     return [
         Finding(
             code=issue.code,
@@ -130,7 +130,7 @@ def _rules_for_levels(levels: Collection[Level]) -> list[Rule]:
 
 
 def _evaluate_rule(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> RuleOutcome:
-    """Evaluate one rule. If the rule raises, the result is unknown and required, even for a warning."""
+    """Evaluate one rule; without its facts, or if it raises an exception, the result is unknown."""
     is_required = rule.severity is Severity.FAIL
     start = time.perf_counter()
 
@@ -178,7 +178,7 @@ def _build_finding(rule: Rule, run: ResolvedRun, violation: Violation) -> Findin
 def _with_waiver_faults(
     outcome: RuleOutcome, outcomes: Iterable[RuleOutcome], run: ResolvedRun, today: date
 ) -> RuleOutcome:
-    """Add findings about waivers, which can only be checked after all other rules."""
+    """Return the outcome; the rule about waivers gets its findings, which depend on all other rules."""
     if outcome.rule.raised_by is not RaisedBy.WAIVERS:
         return outcome
     judged = {other.rule.code for other in outcomes if other.result.status is Status.PASS}
@@ -206,7 +206,7 @@ def _conclude_check(
 
 
 def _with_waived_unknown(outcome: RuleOutcome, run: ResolvedRun, today: date) -> CheckResult:
-    """Turn a waived unknown result into a warning. A waiver accepts missing facts, but is never a pass."""
+    """Return the check result, a warning if its facts are missing and a waiver accepts that."""
     result, code = outcome.result, outcome.rule.code
     if not outcome.is_missing or not waivers.is_waived(
         code, run.config.waivers, today, outcome.rule.severity

@@ -10,13 +10,13 @@ from neobert.precision.libraries import enabled_conversion
 
 
 def cuda_graph_obstacles(config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Yield each reason why trainer.cuda_graphs has no effect, with the edit that resolves it."""
+    """Yield each reason why trainer.cuda_graphs has no effect, with the edit that removes it."""
     trainer, ranks = config.trainer, num_processes(config)
     if trainer.torch_compile and trainer.torch_compile_backend != "inductor":
         reason = f"torch.compile's backend {trainer.torch_compile_backend} does not record CUDA graphs"
         yield reason, "set trainer.torch_compile_backend to inductor"
     if not config.datacollator.pack_sequences:
-        yield "padded rows vary in shape", "set datacollator.pack_sequences to true"
+        yield "padded rows have varying shapes", "set datacollator.pack_sequences to true"
     if conversion := enabled_conversion(config):
         yield "blocks with a low-precision recipe are compiled one by one", conversion.disable_hint
     if ranks > 1:

@@ -37,7 +37,7 @@ WITHOUT_COST = (
 
 
 def keys_differing_from_profile(run: ResolvedRun) -> tuple[str, ...]:
-    """Return `KEY VALUE, not VALUE` for each speed-relevant key that differs from the profile's run."""
+    """Return `KEY VALUE, not VALUE` (the profile's, the run's) for each differing key that affects speed."""
     return tuple(_iterate_differing_keys(run))
 
 

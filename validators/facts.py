@@ -42,7 +42,7 @@ FOREIGN_TREE = "model_checkpoints"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRecord:
-    """Outcome of one probe. `reason`: why the measurement is missing; empty if `status` is ok."""
+    """Outcome of one probe; `reason` is why the measurement is missing, empty if `status` is ok."""
 
     name: str
     status: Literal["ok", "unsupported", "incomplete", "timeout"]
@@ -52,7 +52,7 @@ class ProbeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredFor:
-    """Config that facts were measured for. `keys`: its keys that affect measurements, with values as JSON."""
+    """Config that facts were measured for; `keys` are its keys that affect measurements, with JSON values."""
 
     config_digest: str
     keys: dict[str, str]
@@ -93,11 +93,11 @@ class Facts:
 
     @property
     def prepared(self) -> PreparedFacts | None:
-        """Return the prepared data; None if it was not inspected or could not be prepared."""
+        """Facts of the prepared data, or None if it was not inspected or could not be prepared."""
         return None if self.inspection is None else self.inspection.prepared
 
     def was_probed(self, group: str) -> bool:
-        """Return whether the group was probed, with any result."""
+        """Return whether a probe for this group ran, even if it failed."""
         return any(probe.name == group for probe in self.probes)
 
     def reason_missing(self, group: str) -> str:

@@ -55,7 +55,7 @@ def _drop_other_resume_facts(facts: Facts, requested: str) -> Facts:
 
 
 def _keys_affecting_measurements(config: RunConfig) -> dict[str, str]:
-    """Return the keys that affect measurements, each value as JSON."""
+    """Return the values, as JSON, of the config keys that affect measurements."""
     shaping = without_effects(flatten(to_dict(config)), WITHOUT_EFFECT)
     return {key: json.dumps(value) for key, value in shaping.items()}
 

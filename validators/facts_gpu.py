@@ -23,7 +23,7 @@ class GpuFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcessFacts:
-    """A process that computes on a GPU. `pid`: 0 in another container. `memory_mib`: None if unknown."""
+    """A process that computes on a GPU; `pid` is 0 in another container, `memory_mib` None if unknown."""
 
     pid: int
     name: str
@@ -32,7 +32,7 @@ class GpuProcessFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuHealthFacts:
-    """Health of a GPU, as reported by the driver. None: not reported for this GPU model.
+    """Health of a GPU, as reported by the driver; a value is None if this GPU model does not report it.
 
     `retired_pages` is for models before Ampere, `remap_*` for later ones. `recovery_action` is `none` or the
     action that the driver recommends. Link bandwidths are nominal and one way.
@@ -66,7 +66,7 @@ class XidFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLogFacts:
-    """Xid errors in the kernel log, as far back as it goes. `source`: program that read it."""
+    """Xid errors in the kernel log, as far back as it goes; `source` is the program that read it."""
 
     source: str
     xids: tuple[XidFacts, ...]

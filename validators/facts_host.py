@@ -8,9 +8,12 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftwareFacts:
-    """Interpreter and distributions. `shadowed` maps a module of this project to the file that shadows it.
+    """Interpreter and distributions.
 
-    `torch_cuda`: CUDA version of the torch build; empty for a CPU-only build.
+    Attributes:
+        pinned: tested version of each distribution.
+        shadowed: file that shadows a module of this project, by module.
+        torch_cuda: CUDA version of the torch build; empty for a CPU-only build.
     """
 
     python: str
@@ -33,7 +36,7 @@ class GitFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccelerateFileFacts:
-    """Config file written by `accelerate config`. `is_named`: set in ACCELERATE_CONFIG_FILE.
+    """Config file written by `accelerate config`; `is_named` if ACCELERATE_CONFIG_FILE names it.
 
     `error` is the reason why the file could not be read; the other values are then empty.
     """
@@ -116,7 +119,7 @@ class ResumeFacts:
         structural_differences: model and data keys that differ, with both values.
         passed_by: newer checkpoints that failed verification, each with its step and the reason.
         alternative: newest verified checkpoint in the selected folder or in the run's own, if `selector` does
-            not resolve to one; or empty.
+            not resolve to a checkpoint; else empty.
         learning_rate: learning rate of the next step under the schedule of the checkpoint; None if unknown.
         is_elsewhere: whether `target` is outside `trainer.output_dir`.
         is_continued: whether `target` is the checkpoint of another run that this one continues on other text;
@@ -126,15 +129,15 @@ class ResumeFacts:
             `data_fingerprint`: digest of its text.
         tokenizer_differences: keys, with both values, by which a continued run would train another tokenizer;
             empty if it names one.
-        numeric_differences: keys, with both values, that change losses or updates; keys of the schedule are
-            not included.
+        numeric_differences: keys, with both values, that change losses or updates, without keys of the
+            schedule.
         missing_source_text: path of the text of the run that this one continues on other text, which does not
             exist in the working directory; or empty.
         muon_peak: peak learning rate of that run for matrices that Muon updates; None if not known.
         schedule_differences: keys, with both values, that determine the learning rate of a step; None if not
             known.
         plugin_differences: plug-ins and their files that differ, such as `helpers.py was edited`.
-        way_out: hint that fixes `reason` if the checkpoint itself is intact; or empty.
+        way_out: hint that fixes `reason` if the checkpoint itself is intact; else empty.
         lacks_line: whether a stop interrupted the evaluation of `step`, whose line of metrics is missing.
     """
 
@@ -169,7 +172,7 @@ class TrackerFacts:
 
     Attributes:
         is_installed: whether wandb is installed; `is_offline` and `has_credentials` are about wandb too.
-        is_reachable: whether wandb's server accepts connections; None: not tested, or behind a proxy.
+        is_reachable: whether wandb's server accepts connections; None if not tested, or behind a proxy.
         packages: for each tracker, whether its package is installed; empty in older recordings.
         unwritable: for each tracker that cannot write locally, its folder.
     """

@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 def facts_to_json(facts: Facts) -> str:
-    """Return facts as an indented JSON object with sorted keys."""
+    """Return the facts as an indented JSON object with sorted keys."""
     return json.dumps(asdict(facts), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def facts_from_json(text: str, source: str = "facts.json") -> Facts:
     """Parse facts, at the top level or under the `facts` key of a recording.
 
-    Raises ProjectError with exit code 2 for anything that `facts_to_json` does not write.
+    Raises ProjectError for text that `facts_to_json` of this schema version would not write.
     """
     try:
         value = json.loads(text)
@@ -49,7 +49,7 @@ def facts_from_json(text: str, source: str = "facts.json") -> Facts:
 
 
 def parse_record(kind: type[T], value: Mapping[str, Any]) -> T:
-    """Build one dataclass from plain JSON values. Raises ProjectError if they do not match its fields."""
+    """Build a dataclass from plain JSON values. Raises ProjectError if they do not match its fields."""
     try:
         return parse_as(kind, value)
     except ValueError as error:

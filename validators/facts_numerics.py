@@ -18,13 +18,14 @@ class IsolationFacts:
     """Effects of perturbing one segment, or the padding, on other segments.
 
     Attributes:
-        observed: outputs that were compared bit by bit.
-        responding: number of perturbed segments whose own outputs changed; the other ones are inconclusive.
+        observed: description of the outputs that were compared bit by bit.
+        victims: number of perturbed segments.
+        responding: number of them whose own outputs changed; the other ones are inconclusive.
         leaked_tokens: number of tokens of other segments that changed, summed over all perturbed segments.
         largest_cross_gradient: gradient of the other segments' loss at a perturbed segment's embeddings.
         smallest_own_gradient: gradient of the other segments' loss at their own embeddings; if it is 0, the
             cross gradient is inconclusive.
-        unstable: difference between two identical passes.
+        unstable: largest difference between two identical passes.
     """
 
     observed: str
@@ -62,7 +63,7 @@ class ParityFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationFacts:
-    """Rotary positions that the path used. `misplaced`: number of tokens rotated by a wrong position."""
+    """Rotary positions that the path used; `misplaced` tokens were rotated by a wrong position."""
 
     max_position: int
     misplaced: int
@@ -134,7 +135,7 @@ class PathFacts:
 
     @property
     def label(self) -> str:
-        """Return the path's kernels and attention kernel as text."""
+        """Name of the path: kernels, attention kernel, and whether it is compiled."""
         return f"{self.kernels}, {self.attention}{', compiled' if self.is_compiled else ''}"
 
 

@@ -35,7 +35,7 @@ class DispatchFacts:
     """Resolved attention kernel, and the kernel that each block ran.
 
     Attributes:
-        ran: by block number; empty for a block that did not report. Blocks of one graph report once.
+        ran: kernel of each block; empty for a block that did not report. Blocks of one graph report once.
         has_mask_with_packing: whether a packed microbatch came with a mask; None for padded rows.
     """
 
@@ -49,12 +49,12 @@ class SpeedFacts:
     """Throughput after the warm-up.
 
     Attributes:
-        mfu: None for a device that is not in the table.
-        data_wait_share: share of the step time.
+        mfu: share of the peak FLOP/s; None for a device that is not in the table.
+        data_wait_share: share of the step time spent on waiting for data.
         host_bound_share: share of steps in which the device waited for kernel launches; None on a CPU
             and for facts of earlier versions.
         line_step_times_s: step time of each line of metrics, in order.
-        recompiles: after the warm-up; None if nothing is compiled.
+        recompiles: number of recompilations after the warm-up; None if nothing is compiled.
     """
 
     step_time_s: float
@@ -79,7 +79,7 @@ class MemoryFacts:
 
     @property
     def peak_mib(self) -> int:
-        """Peak memory as seen by the driver."""
+        """Peak memory that the driver sees: reserved by the allocator, and outside it."""
         return self.peak_reserved_mib + self.context_mib
 
 
@@ -97,7 +97,7 @@ class OverfitFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningFacts:
-    """Initial loss of a new model, and its overfitting trial. `initial_loss` is None if it is not finite.
+    """Initial loss of a new model (None if it is not finite), and its overfitting trial.
 
     `vocab_size` is the number of classes of a target, 1 for a score.
     """
@@ -158,7 +158,7 @@ class ResumeTrialFacts:
     Attributes:
         expected_start: step of the newest checkpoint; `start` is the step that it resumed from.
         num_tensors: weights and optimizer state of all ranks; `altered_tensors` changed on loading.
-        compared_steps: steps that both runs did.
+        compared_steps: number of steps that both runs did.
         differing: names of values that are not bit-exact in those steps: data, learning rate, generators,
             position.
         first_loss_difference: relative, at the first step, with the same weights and the same batch.
@@ -230,9 +230,9 @@ class LowPrecisionFacts:
     """Steps of the run and of the same run in bf16 with `kernel_backend: auto`, in turns on one device.
 
     Attributes:
-        recipe_step_s, bf16_step_s: medians.
+        recipe_step_s, bf16_step_s: median step times.
         recipe_kernels, bf16_kernels: kernels of the blocks and of attention that ran.
-        recipe_loss, bf16_loss: means of steps 9 to 16; None if a loss is not finite.
+        recipe_loss, bf16_loss: mean losses of steps 9 to 16; None if a loss is not finite.
     """
 
     recipe_step_s: float

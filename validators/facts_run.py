@@ -35,7 +35,8 @@ class PluginFacts:
     """Tests of the run's plug-ins in child processes.
 
     Attributes:
-        metrics: names that the metrics return, such as eval/cost.
+        failures: tests that failed.
+        metrics: names of the metrics that plug-ins return, such as eval/cost.
         masked_share: share of the maskable tokens that masking selects; None without such a plug-in.
     """
 
@@ -58,9 +59,9 @@ class RankFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveFacts:
-    """One collective with known values. `wrong_at`: ranks that received a wrong result.
+    """One collective with known values; `wrong_at` are the ranks that received a wrong result.
 
-    `wrong_from`: ranks whose contribution arrived wrong at another rank.
+    `wrong_from` are the ranks whose contribution arrived wrong at another rank.
     """
 
     operation: str
@@ -80,9 +81,9 @@ class ParameterFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossFacts:
-    """Loss and gradient norm of one global batch: over all ranks, and on each rank alone.
+    """Loss and gradient norm of one global batch, over all ranks and on a single rank.
 
-    None if a value is not finite.
+    A value is None if it is not finite.
     """
 
     distributed_loss: float | None
@@ -124,7 +125,7 @@ class DistributedFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparationErrorFacts:
-    """Error of data preparation; `code` is empty if there was none."""
+    """Error of data preparation; all fields are empty if there was none."""
 
     code: str = ""
     message: str = ""
@@ -180,7 +181,7 @@ class PreparedFacts:
         masked_share: share of the maskable tokens that are masked.
         special_targets, padding_targets: tokens that are masked, but must not be.
         wrong_labels: masked tokens whose label is not the token of the text.
-        labels, eval_labels: number of labelled texts or words of each class; empty for tasks without classes.
+        labels, eval_labels: number of labelled texts or words by class; empty for tasks without classes.
         rows_without: labelled rows that are left out, by what they lack: text or label.
         first_row_without: location of the first such row in local files, if it is near their beginning.
         documents: training documents, with those that are left out.
@@ -198,7 +199,7 @@ class PreparedFacts:
             other tasks. `num_conversations`: all that were read. `sample`: (text, is supervised)
             pieces of the first one.
         faults: faults of the supervised text.
-        is_other_template: the tokenizer of the initial weights has another chat template than the run.
+        is_other_template: whether the initial weights' tokenizer has another chat template than the run.
         token_ids: `documents` of .ds files that were compared, how many of them the tokenizer `returned`, and
             how many are `marked` inside; empty for text.
     """

@@ -21,7 +21,7 @@ class TextFacts:
     """Files of a local text, and what their first rows show.
 
     Attributes:
-        source: paths as configured.
+        source: paths of the text as configured.
         formats: number of files that are read, by suffix. `num_eval_files` of them are evaluation text.
         documents: number of training documents; None if it is not known without reading all of the text.
         eval_characters: characters of evaluation text that were compared with the first training documents;
@@ -29,7 +29,7 @@ class TextFacts:
         words: words of the sample of the text; 0 if there is none, or the tokenizer is not on this machine.
         altered_words: number of them that the tokenizer changes beyond their case, by deleting accents or
             vowel signs; `altered_example`: the most frequent one and how the tokenizer reads it, or empty.
-        lowered_words, lowered_example: the same for words that it only lower-cases.
+        lowered_words, lowered_example: the same for words that the tokenizer only converts to lower case.
         place, message, hint: first error of opening the files or reading their rows; empty if there is none.
     """
 

@@ -28,7 +28,7 @@ class Status(StrEnum):
 
 
 class Level(StrEnum):
-    """Facts that a rule needs, from cheap to expensive."""
+    """Levels of facts that a rule needs, from cheap to expensive."""
 
     STATIC = "static"
     HOST = "host"
@@ -41,7 +41,7 @@ class Level(StrEnum):
 class Violation(NamedTuple):
     """Result of a rule: the config key, the problem, and the edit that fixes it.
 
-    `severity`: None for the severity of the rule; a violation may be less severe than its rule, never more.
+    A `severity` of None means the rule's; a violation may be less severe than its rule, but not more.
     """
 
     path: str
@@ -105,7 +105,11 @@ NOT_KNOWN = Verdict("unknown", EXIT_CHECK_UNKNOWN)
 def compute_verdict(
     findings: Iterable[Finding], checks: Iterable[CheckResult], *, strict: bool = False
 ) -> Verdict:
-    """Return the verdict: fail before unknown before pass. `strict` makes warnings blocking."""
+    """Return the verdict of a run's checks.
+
+    It is `fail` if a finding blocks the launch, else `unknown` if a required check has no result. With
+    `strict`, warnings block too.
+    """
     if any(blocks_launch(finding, strict=strict) for finding in findings):
         return FAILED
     if any(check.required and check.status in NOT_JUDGED for check in checks):
@@ -114,5 +118,5 @@ def compute_verdict(
 
 
 def blocks_launch(finding: Finding, *, strict: bool = False) -> bool:
-    """Return whether the finding prevents a launch."""
+    """Return whether a finding prevents the launch: it is not waived, and a failure or `strict` is set."""
     return not finding.waived and (strict or finding.severity is Severity.FAIL)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Limit(NamedTuple):
-    """Limit for one kind of test: comparison, value, and the finding's message and hint."""
+    """Limit for one kind of test: `holds(answer, value)`, and the finding's message and hint."""
 
     holds: Callable[[float, float], bool]
     value: float
@@ -25,13 +25,12 @@ class Limit(NamedTuple):
     hint: str
 
     def is_missed(self, answer: AnswerFacts) -> bool:
-        """Return whether an answer exceeds the limit or is NaN."""
+        """Return whether an answer violates the limit or is not finite."""
         return answer.value is None or not self.holds(answer.value, self.value)
 
 
 BOUNDS = (
-    "pass the bounds of the documents (cu_seqlens) to the attention, or set datacollator.pack_sequences to "
-    "false"
+    "pass the document boundaries (cu_seqlens) to the attention, or set datacollator.pack_sequences to false"
 )
 LIMITS = {
     "isolation": Limit(
@@ -60,7 +59,8 @@ LIMITS = {
         2.0,
         "equality: the hidden states of packed {} differ from those of each document alone by {:.3g} "
         "times the rounding error (at most {:g})",
-        "compare bounds, windows, scale and the order of key heads in the model with its AttentionSpec",
+        "compare document boundaries, windows, softmax scale and order of the key heads in the model with "
+        "its AttentionSpec",
     ),
     "positions": Limit(
         le,
@@ -121,11 +121,11 @@ LIMITS = {
     "close": Limit(
         le,
         2.0,
-        "native sparse attention: {}: an error of {:.3g} times the rounding error (at most {:g})",
+        "native sparse attention: {}: the error is {:.3g} times the rounding error (at most {:g})",
         "report a bug with the versions of torch, flash-linear-attention and triton",
     ),
 }
-"""bf16 rounding reaches a tenth of the limit of `same`; a leaked token of another text exceeds the limit."""
+"""Limit by kind of test. bf16 rounding reaches a tenth of the limit of `same`; a leaked token exceeds it."""
 
 OF_EVERY_TASK = ("isolation", "equality", "positions", "different", "same")
 
@@ -146,13 +146,13 @@ def violations_for_wrong_answers(answers: Iterable[AnswerFacts]) -> Violations:
 
 
 def unmeasured_kinds(answers: Iterable[AnswerFacts], attention: AttentionSpec, task: TaskSpec) -> list[str]:
-    """Return the required kinds of tests, for this attention and task, that were not measured."""
+    """Return the kinds of tests that this attention and task require but that were not measured."""
     measured = {answer.kind for answer in answers}
     return [kind for kind in _required_kinds(attention, task) if kind not in measured]
 
 
 def attention_specific_kinds(attention: AttentionSpec) -> tuple[AnswerKind, ...]:
-    """Return the kinds of tests that apply only to this attention."""
+    """Return the kinds of tests for native sparse attention, or none for other attention."""
     return () if attention.selected is None else ("exact", "close")
 
 

@@ -51,7 +51,7 @@ def _leak_faults(isolation: IsolationFacts, source: str) -> Faults:
     if isolation.largest_cross_gradient:
         yield f"a gradient of {isolation.largest_cross_gradient:.2g} reaches {source} (must be 0)"
     if isolation.responding < isolation.victims or not isolation.smallest_own_gradient:
-        yield "the perturbed tokens did not respond to the change, so the probe is inconclusive"
+        yield "the outputs of the perturbed tokens did not change, so the probe is inconclusive"
 
 
 def _direction_faults(path: PathFacts, probes: ProbeFacts) -> Faults:
@@ -113,7 +113,7 @@ def _repeatability_faults(path: PathFacts, probes: ProbeFacts) -> Faults:
 
 
 def _describe_changed_gradients(repeats: RepeatFacts) -> str:
-    """Name the changed gradients if they are few and were recorded, otherwise count them."""
+    """Return the names of the changed gradients if they are few and recorded, else their number."""
     if repeats.moved and repeats.tensors_moved <= MAX_NAMED:
         return f"the gradient of {' and '.join(repeats.moved)}"
     first = f", first that of {repeats.moved[0]}" if repeats.moved else ""
@@ -136,6 +136,6 @@ def is_fault_detected(path: PathFacts, mutant: MutantFacts) -> bool:
 
 
 def count_detected_faults(numerics: NumericsFacts) -> tuple[int, int]:
-    """Return the numbers of detected faults and planted faults."""
+    """Return the number of planted faults that were detected, and of all planted faults."""
     killed = [is_fault_detected(path, mutant) for path in numerics.paths for mutant in path.mutants]
     return sum(killed), len(killed)

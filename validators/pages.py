@@ -19,7 +19,7 @@ def render_page(code: str) -> str:
 
 
 def render_catalogue() -> str:
-    """Return all pages as one Markdown document, preceded by a table."""
+    """Return the pages of all rules as one Markdown document, after an introduction and a table."""
     rules = [RULES[code] for code in sorted(RULES)]
     pages = "\n".join(_demote_headings(render_page(rule.code)) for rule in rules)
     return f"{INTRODUCTION}\n{_rules_table(rules)}\n{pages}"
@@ -62,7 +62,7 @@ def _rule_properties(rule: Rule) -> str:
 
 
 def _demote_headings(page: str) -> str:
-    """Lower the headings by one level; comment lines in code blocks also start with `#`, but stay."""
+    """Lower the headings of a page by one level, without changing comment lines in code blocks."""
     is_code = False
     lines: list[str] = []
     for line in page.splitlines():

@@ -36,8 +36,9 @@ def plan_run(
     gpus: Sequence[GpuFacts] | None = None,
     prepared: PreparedFacts | None = None,
 ) -> Plan:
-    """Build the plan of a run. Raises ProjectError if the profile requires a GPU that is not in the table, or
-    for weights that were not downloaded.
+    """Build the plan of a run.
+
+    Raises ProjectError if the required GPU is not in the table, or weights were not downloaded.
 
     Args:
         gpus: the visible GPUs; None if the machine was not probed.
@@ -57,7 +58,7 @@ def plan_run(
 
 
 def explain_missing_weights(run: ResolvedRun) -> tuple[str, str]:
-    """Return message and hint for initial weights on the Hub that are not on this machine."""
+    """Return the message and the hint for initial weights on the Hub that are not on this machine."""
     name, revision = printable(_weights_name(run)), printable(named_weights(run.config)[1])
     if is_pinned(name, revision):
         message = f"{name} at {revision[:12]} is not in the local Hub cache"
@@ -71,7 +72,7 @@ def explain_missing_weights(run: ResolvedRun) -> tuple[str, str]:
 
 
 def plan_assumptions(run: ResolvedRun, gpus: Sequence[GpuFacts] | None = None) -> Assumptions:
-    """Return the assumptions of the plan: device; vocabulary, epoch size and first step from local files."""
+    """Return the assumptions of the plan: the device, and what local files show of text and weights."""
     return replace(
         _device_assumptions(run, gpus or ()),
         tokenizer=tokenizer_size(run.config.tokenizer),
@@ -90,7 +91,7 @@ def _weights_name(run: ResolvedRun) -> str:
 
 
 def _hub_weights(run: ResolvedRun) -> str:
-    """Return the initial weights' Hub name if they are not on this machine; otherwise empty."""
+    """Return the Hub name of initial weights that are not on this machine, or an empty string."""
     place = os.path.expanduser(initial_weights(run.config) or "")
     is_path = not named_weights(run.config)[1] and os.path.exists(os.path.dirname(place))
     name = _weights_name(run)
@@ -112,7 +113,7 @@ def _device_assumptions(run: ResolvedRun, gpus: Sequence[GpuFacts]) -> Assumptio
 
 
 def _speed_caveat(run: ResolvedRun, profile: Profile) -> str:
-    """Describe the keys for which the profile's stated speed does not hold; empty if there are none."""
+    """Return a note on the keys for which the profile's speed does not hold; empty if there are none."""
     keys = listed(keys_differing_from_profile(run), most=3, separator="; ")
     if not keys:
         return ""
@@ -122,7 +123,7 @@ def _speed_caveat(run: ResolvedRun, profile: Profile) -> str:
 
 
 def _assumptions_for_visible_gpu(gpus: Sequence[GpuFacts], mfu: float) -> Assumptions | None:
-    """Return the assumptions for the first visible GPU; None without a GPU, or if it is not in the table."""
+    """Return the assumptions for the first visible GPU, or None if there is none, or none in the table."""
     try:
         return assumptions_for(gpus[0].name, gpus[0].memory_total_mib / MIB_PER_GIB, mfu) if gpus else None
     except ProjectError:

@@ -16,7 +16,7 @@ Part = TypeVar("Part")
 
 
 def require_rehearsal(facts: Facts) -> RehearsalFacts:
-    """Return the rehearsal facts, for rules that list `rehearsal` in `needs`."""
+    """Return the rehearsal facts; only for rules that list `rehearsal` in `needs`."""
     return require_group(facts.rehearsal)
 
 
@@ -47,7 +47,7 @@ def reason_without_gpu(run: ResolvedRun, plan: Plan) -> str:  # noqa: ARG001  a 
 
 
 def rehearsal_measurements(facts: Facts) -> Measured | None:
-    """Return the measurements that replace the plan's estimates; None if there are none."""
+    """Return the measurements that replace the plan's estimates, or None if there are none."""
     rehearsal = facts.rehearsal
     if rehearsal is None or (rehearsal.speed is None and rehearsal.memory is None):
         return None

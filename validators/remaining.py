@@ -12,7 +12,7 @@ MAX_STEPS, MAX_EPOCHS = "trainer.max_steps", "trainer.max_epochs"
 
 
 def run_start(plan: Plan, facts: Facts) -> Start:
-    """Return the step that the run starts from: the verified checkpoint's, else the plan's assumption."""
+    """Return the start of the run: the verified checkpoint's step, or before probing, the assumed start."""
     resume, assumed = facts.resume, plan.assumptions.start
     if resume is None:
         return assumed
@@ -26,12 +26,12 @@ def remaining_in_launch(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining
 
 
 def remaining_in_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining:
-    """Return the part that all launches of this run train, without the steps of a continued run."""
+    """Return the part that all launches of this run train, without the steps of a run that it continues."""
     return remaining_from(run.config, plan, run_start(plan, facts).continued_step)
 
 
 def remaining_epochs(plan: Plan, part: Remaining) -> float | None:
-    """Return the number of epochs in this part of the run; None if the size of the text is unknown."""
+    """Return the number of epochs in this part of the run, or None if the size of the text is unknown."""
     epochs = plan.epochs.value
     return None if epochs is None else epochs * part.tokens.value / plan.total_tokens.value
 

@@ -41,12 +41,12 @@ class RaisedBy(StrEnum):
 
 
 def always_applicable(run: ResolvedRun, plan: Plan) -> str:  # noqa: ARG001  the signature of every predicate
-    """Return an empty reason: the rule applies to every run."""
+    """Return an empty string, because the rule applies to every run."""
     return ""
 
 
 def applies_to_every_task(spec: TaskSpec) -> bool:  # noqa: ARG001  the signature of every predicate
-    """Return True: the rule applies to every task."""
+    """Return True, because the rule applies to every task."""
     return True
 
 
@@ -85,12 +85,12 @@ class Rule:
 
     @property
     def page(self) -> str:
-        """Return the documentation page, which is the docstring of the rule's function."""
+        """Documentation page, which is the docstring of the rule's function."""
         return inspect.cleandoc(self.judge.__doc__ or "")
 
 
 class RetiredRule(NamedTuple):
-    """The rule that reports a retired rule's findings, and their former severity."""
+    """The rule that now reports the findings of a retired rule, and the retired rule's severity."""
 
     successor: str
     severity: Severity
@@ -131,7 +131,7 @@ def current_code(code: str) -> str:
 
 
 def require_group(group: Group | None) -> Group:
-    """Return a group of facts that a rule lists in `needs`; a rule is not called without it."""
+    """Return a group of facts that a rule lists in `needs`, without which the rule is not called."""
     assert group is not None
     return group
 
@@ -150,7 +150,10 @@ def rule(
     tasks: Callable[[TaskSpec], bool] = applies_to_every_task,
     any_device: bool = False,
 ) -> Callable[[Judge], Judge]:
-    """Register a pure function `(run, plan, facts) -> violations` under a published code."""
+    """Return a decorator that registers a function `(run, plan, facts) -> violations` as a rule.
+
+    For the parameters, see `Rule`.
+    """
 
     def register(judge: Judge) -> Judge:
         assert CODE.match(code), code

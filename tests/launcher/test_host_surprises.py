@@ -180,7 +180,7 @@ def test_checkpoints_of_another_trainer_are_named_with_the_way_to_use_them(comma
         for found in command(*requested, "trainer.output_dir=run").json["findings"]
         if found["code"] == "CKP008"
     )
-    assert "holds model_checkpoints of another trainer, which cannot be resumed" in fresh["message"]
+    assert "contains model_checkpoints of another trainer, which cannot be resumed" in fresh["message"]
     assert fresh["hint"].endswith(f"set model.pretrained_checkpoint to {newest} to start from its weights")
     resumed = command(
         *requested, "trainer.output_dir=new", "--set", f"trainer.resume_from_checkpoint={newest}"

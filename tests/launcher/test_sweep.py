@@ -54,12 +54,12 @@ def test_values_of_a_key(argument, values):
         (["seed"], "the key or its values are missing"),
         (["seed=1,,2"], "empty or a repeated value"),
         (["optimizer.lr=1e-4,3e-4,0.0001"], "empty or a repeated value"),
-        (["seed=3:1"], "empty range"),
-        (["seed=0:1:0"], "empty range"),
+        (["seed=3:1"], "the range is empty"),
+        (["seed=0:1:0"], "the range is empty"),
         (["seed=a:b"], "not a range of numbers"),
         (["seed=1,2", "seed=3,4"], "swept twice"),
         (["trainer.output_dir=a,b"], "set by the sweep"),
-        (["seed=0:40", "optimizer.lr=0.1:4:0.1"], "more than 1000 points"),
+        (["seed=0:40", "optimizer.lr=0.1:4:0.1"], "more than 1,000 points"),
     ],
 )
 def test_what_names_no_sweep_is_refused(arguments, words):

@@ -32,11 +32,11 @@ def test_conversations_without_targets_name_the_first_and_its_reason(kind):
     facts = with_prepared(**counted_as(without_target=1), faults=(fault,))
     (finding,) = found("SFT001", run_of(SFT), facts)
     assert finding.message == (
-        "1 of 9 conversations have no supervised token "
+        "1 of 9 conversations do not have a supervised token "
         "(2 training conversations, first conversation 1,007: the reason)"
     )
     (bare,) = found("SFT001", run_of(SFT), with_prepared(**counted_as(without_target=1)))
-    assert bare.message == "1 of 9 conversations have no supervised token"
+    assert bare.message == "1 of 9 conversations do not have a supervised token"
 
 
 @pytest.mark.parametrize(("supervised", "is_found"), [(994, False), (995, True), (1000, True)])

@@ -140,7 +140,7 @@ def test_below_a_cadence_of_one_there_is_none(max_steps, step_time_s):
     [
         (10.0, "set trainer.save_steps to 360 or less, but above 0"),
         (3600.0, "set trainer.save_steps to 1"),
-        (3601.0, "make steps faster: one step exceeds guard.max_lost_minutes"),
+        (3601.0, "make steps faster, because one step exceeds guard.max_lost_minutes"),
     ],
 )
 def test_work_at_risk_is_mended_by_saving_or_by_speed(step_time_s, hint):

@@ -25,12 +25,12 @@ from validators.rule import RULES
     [
         ("exists", (), "dataset.name", ""),
         ("exists", ("dataset.path=corpus", "dataset.name=null"), "dataset.path", ""),
-        ("tokenizer_exists", (), "tokenizer.name", "no tokenizer named "),
+        ("tokenizer_exists", (), "tokenizer.name", "there is no tokenizer named "),
         (
             "tokenizer_exists",
             ("tokenizer.path=t", "tokenizer.name=null"),
             "tokenizer.path",
-            "no tokenizer in ",
+            "there is no tokenizer in ",
         ),
     ],
 )

@@ -75,7 +75,7 @@ COMPILED = ("trainer.cuda_graphs=true", "trainer.torch_compile=true", "datacolla
         ("trainer.cuda_graphs=true", None),
         ("trainer.torch_compile=false", None),
         ("trainer.torch_compile_backend=aot_eager", "backend aot_eager does not record CUDA graphs"),
-        ("datacollator.pack_sequences=false", "padded rows vary in shape"),
+        ("datacollator.pack_sequences=false", "padded rows have varying shapes"),
         ("distributed.nproc_per_node=2", "a step of 2 ranks cannot be recorded as one graph"),
         ("distributed.nnodes=3", "a step of 3 ranks cannot be recorded as one graph"),
     ],

@@ -246,7 +246,7 @@ def test_a_resume_goes_on_as_it_was(number, device, changes, count):
 def test_one_resume_is_not_two():
     once = replace(FACTS, rehearsal=replace(FOUND, resumes=FOUND.resumes[:1]))
     for code in ("CKP006", "CKP009"):
-        with pytest.raises(CannotTellError, match="resumed 1 time"):
+        with pytest.raises(CannotTellError, match="resumed only 1 time"):
             output(code, once)
 
 
@@ -270,7 +270,7 @@ def test_a_save_that_takes_longer_than_the_steps_between_two(max_steps, save_ste
 
 
 def test_a_checkpoint_of_nothing_is_none():
-    assert output("CKP006", trial(0, num_tensors=0)) == ["the checkpoint holds no tensors"]
+    assert output("CKP006", trial(0, num_tensors=0)) == ["the checkpoint contains no tensors"]
 
 
 @pytest.mark.parametrize(("factor", "count"), [(1.0, 0), (1 + 0.995e-6, 0), (1 + 1.005e-6, 1)])

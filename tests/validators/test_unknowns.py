@@ -30,11 +30,11 @@ ROWS: list[tuple[str, dict[str, Any], str]] = [
         (code, TWO | {"facts.distributed.backend": "gloo"}, "ran on CPUs")
         for code in ("DST002", "DST003", "DST005", "DST006")
     ],
-    ("DST002", TWO | {"facts.distributed.collectives": []}, "no collective was run"),
+    ("DST002", TWO | {"facts.distributed.collectives": []}, "no collective was tested"),
     ("DST003", TWO | NO_LINKS, "how the GPUs are connected"),
     ("DST003", TWO | {"facts.distributed.bus_bytes_per_s": None}, "how the GPUs are connected"),
-    ("DST005", TWO | {"facts.distributed.parameters": []}, "no model was built"),
-    ("DST006", TWO | {"facts.distributed.loss": None}, "no loss was computed"),
+    ("DST005", TWO | {"facts.distributed.parameters": []}, "the weights of the test model were not compared"),
+    ("DST006", TWO | {"facts.distributed.loss": None}, "the loss of the test model was not computed"),
     *[
         (code, {PREPARED: None, "facts.inspection.refusal.message": "the disk is full"}, "the disk is full")
         for code in ("DAT002", "DAT003", "DAT004", "DAT005", "DAT015", "DAT017", "NUM006")

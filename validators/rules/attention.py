@@ -195,7 +195,7 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
 
 def _hint_without_auto(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) -> str:
-    """Return the hint for a kernel that cannot run, if no kernel of `auto` can run either."""
+    """Return the hint for a kernel that cannot run if `auto` would not help either."""
     if run_recipe(run.config).is_fp32:
         return "set trainer.mixed_precision to bf16"
     return install_command(kernel, facts) or "use a GPU with compute capability 8.0 or later"
@@ -216,7 +216,7 @@ def missing_package_test(facts: Facts) -> Callable[[Package], bool]:
 
 
 def install_command(kernel: Kernel, facts: Facts) -> str:
-    """Return the command that installs the first missing package of a kernel; empty if none is missing."""
+    """Return the command that installs the first missing package of a kernel, or "" if none is missing."""
     return next(map(install_line, filter(missing_package_test(facts), kernel.packages)), "")
 
 
@@ -257,7 +257,7 @@ def other_attention_ran(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         yield Violation(family.kernel_key, message, hint)
     silent = [number for number, kernel in enumerate(dispatch.ran) if not kernel]
     if silent and not run.config.trainer.torch_compile:
-        raise CannotTellError(f"{_format_blocks(silent)} did not report the attention kernel")
+        raise CannotTellError(f"{_format_blocks(silent)} did not report which attention kernel ran")
     _, requested = requested_kernels(run.config)
     expected = [kernel.name for kernel in find_attention_kernels(requested)]
     is_own = plan.kernels.value in OWN_KERNELS

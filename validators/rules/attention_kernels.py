@@ -31,7 +31,7 @@ COMPILE = "trainer.torch_compile"
 
 
 def _device_type(run: ResolvedRun) -> str:
-    """Return `cpu` if the profile requires a CPU, otherwise `cuda`, also for a run without a profile."""
+    """Return `cpu` if the profile requires a CPU, otherwise `cuda`."""
     return "cpu" if run.device == "cpu" else "cuda"
 
 

@@ -19,8 +19,8 @@ from validators.tasks import predicts_text_tokens
 COMPUTE_OPTIMAL_TOKENS = 20
 MIN_TOKENS = COMPUTE_OPTIMAL_TOKENS / 2
 FEWEST_TARGETS = 1000
-"""Fewest targets of an evaluation. The loss of one token has a standard deviation of about 2.5 nats, so
-the mean of 1,000 has a standard error of 0.08."""
+"""Minimum number of targets of an evaluation. The loss of one token has a standard deviation of about 2.5
+nats, so the mean of 1,000 has a standard error of 0.08."""
 
 
 @rule("BUD001", "budget-out-of-band", tasks=predicts_text_tokens, severity=Severity.FAIL, level=Level.STATIC)

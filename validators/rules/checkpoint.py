@@ -17,7 +17,7 @@ SAVE_STEPS = "trainer.save_steps"
 
 
 def _is_short(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why the final checkpoint is enough for a run, or an empty string."""
+    """Return the reason why CKP001 does not apply to a short run, or an empty string."""
     if run.is_production or is_long_on_gpu(run, plan):
         return ""
     return f"applies to production runs, and to GPU runs from {LONG_GPU_STEPS:,} steps"
@@ -58,7 +58,7 @@ def no_save_cadence(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         message = f"the first save, at step {save_steps:,}, is not before the last step ({max_steps:,})"
     else:
         return
-    steps = min(_steps_at_risk(run, plan), max_steps // 2)
+    steps = min(_max_steps_at_risk(run, plan), max_steps // 2)
     hint = _save_steps_hint(steps) if max_steps > 1 else "raise trainer.max_steps above 1"
     yield Violation(SAVE_STEPS, message, hint)
 
@@ -94,24 +94,24 @@ def work_at_risk(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     limit, at_risk = run.config.guard.max_lost_minutes, plan.minutes_at_risk
     if at_risk.value > limit:
-        steps = _steps_at_risk(run, plan)
+        steps = _max_steps_at_risk(run, plan)
         yield Violation(
             SAVE_STEPS,
             f"a crash can lose {at_risk.value:,.1f} minutes ({at_risk.reason}); guard.max_lost_minutes is "
             f"{limit:g}",
             _save_steps_hint(steps)
             if steps
-            else "make steps faster: one step exceeds guard.max_lost_minutes",
+            else "make steps faster, because one step exceeds guard.max_lost_minutes",
         )
 
 
 def _save_steps_hint(steps: int) -> str:
-    """Return the hint for save_steps, with the lower bound, because 0 disables saving."""
+    """Return the hint to set save_steps to at most `steps`, but above 0, which disables saving."""
     return f"set {SAVE_STEPS} to {steps} or less, but above 0" if steps > 1 else f"set {SAVE_STEPS} to 1"
 
 
-def _steps_at_risk(run: ResolvedRun, plan: Plan) -> int:
-    """Return the number of steps that fit into guard.max_lost_minutes."""
+def _max_steps_at_risk(run: ResolvedRun, plan: Plan) -> int:
+    """Return the number of whole steps that fit into guard.max_lost_minutes."""
     return int(run.config.guard.max_lost_minutes * 60 / plan.step_time_s.value)
 
 

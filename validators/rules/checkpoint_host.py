@@ -87,7 +87,7 @@ def _refused_reservation(run: ResolvedRun, plan: Plan, disk: DiskFacts) -> Viola
 
 
 def _existing_checkpoints_mib(run: ResolvedRun, plan: Plan, facts: Facts) -> float:
-    """Return the MiB of a resumed run's checkpoints, which are deleted as new checkpoints are saved."""
+    """Return the MiB of a resumed run's checkpoints, which new checkpoints will replace."""
     output = facts.output
     if output is None or run.config.trainer.resume_from_checkpoint == NEVER:
         return 0.0
@@ -150,7 +150,7 @@ def unsafe_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     elif disk.temporary_folder and run.is_production:
         yield Violation(
             "trainer.output_dir",
-            f"{run.config.trainer.output_dir} is in {disk.temporary_folder}, a folder that is cleaned",
+            f"{run.config.trainer.output_dir} is in {disk.temporary_folder}, whose files are deleted",
             "set trainer.output_dir to a folder on a persistent disk, outside of temporary folders",
             None if _trains_here(run, facts) else Severity.WARN,
         )
@@ -209,17 +209,17 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     elif not output.exists or output.is_empty:
         return
     elif not is_run and output.foreign_checkpoint:
-        message = f"{output.path} holds {FOREIGN_TREE} of another trainer, which cannot be resumed"
+        message = f"{output.path} contains {FOREIGN_TREE} of another trainer, which cannot be resumed"
         hint = f"set {path} to a new folder, and {hint_to_start_from(output.foreign_checkpoint)}"
         yield Violation(path, message, hint)
     elif not is_run:
-        message = f"{output.path} holds files that do not belong to a run"
+        message = f"{output.path} contains files that do not belong to a run"
         yield Violation(path, message, f"set {path} to a new folder")
     elif not (resumes_it or trainer.overwrite_output_dir):
         steps = ", ".join(map(str, output.checkpoint_steps)) or "none"
         yield Violation(
             path,
-            f"{output.path} holds another run (checkpoints: {steps})",
+            f"{output.path} contains another run (checkpoints: {steps})",
             f"set {path} to a new folder, set trainer.resume_from_checkpoint to auto "
             "(`train --resume auto`), or set trainer.overwrite_output_dir to true",
         )

@@ -27,7 +27,7 @@ HINT = "do not train with this setup; report this as a bug: checkpoints are not 
 def _require_resume_trials(facts: Facts) -> tuple[ResumeTrialFacts, ...]:
     resumes = require_rehearsal(facts).resumes
     if len(resumes) < TRIALS:
-        message = f"the run was resumed {counted(len(resumes), 'time')} ({TRIALS} needed)"
+        message = f"the run was resumed only {counted(len(resumes), 'time')} ({TRIALS} needed)"
         raise CannotTellError(early_end_reason(facts) or message)
     return resumes
 
@@ -64,7 +64,7 @@ def _checkpoint_not_what_was_saved(run: ResolvedRun, plan: Plan, facts: Facts) -
                 HINT,
             )
         if not trial.num_tensors:
-            yield Violation("trainer.save_steps", "the checkpoint holds no tensors", HINT)
+            yield Violation("trainer.save_steps", "the checkpoint contains no tensors", HINT)
 
 
 @rehearsal_rule("CKP009", "resume-goes-elsewhere", severity=Severity.FAIL)
@@ -104,7 +104,7 @@ def _resume_trial_faults(
         yield f"the newest checkpoint is at step {trial.expected_start}"
         return
     if not trial.compared_steps:
-        yield "no steps were compared"
+        yield "no step could be compared with the uninterrupted run"
     if trial.differing:
         yield f"the next {counted(trial.compared_steps, 'step')} differ in {', '.join(trial.differing)}"
     if trial.first_loss_difference is None or trial.largest_loss_difference is None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RESUME, CONTINUE = "trainer.resume_from_checkpoint", "trainer.continue_from"
 SOURCE_TEXT = "trainer.eval_source_text"
 NOT_BY_THE_USER = ("default", "profile", "run")
-"""Origins of values that the user did not set; `run`: recorded when the run began."""
+"""Kinds of origins of values that the user did not set; `run` values were recorded when the run began."""
 
 
 def why_not_resumed(run: ResolvedRun, plan: Plan) -> str:
@@ -113,12 +113,12 @@ def _resume_violations(run: ResolvedRun, resume: ResumeFacts) -> Violations:
 
 
 def keys_in_differences(differences: Sequence[str]) -> list[str]:
-    """Return the key of each difference: the text before its first colon."""
+    """Return the key of each difference, which is the text before its first colon."""
     return [each.partition(":")[0] for each in differences]
 
 
 def differing_key(run: ResolvedRun, differences: Sequence[str], otherwise: str) -> str:
-    """Return the first differing key, one that the user set before one of the profile; else `otherwise`."""
+    """Return the first differing key that the user set, else the first differing key, else `otherwise`."""
     keys = [key.partition(" x ")[0] for key in keys_in_differences(differences)]
     own = (key for key in keys if run.origin(key).kind not in NOT_BY_THE_USER)
     return next(own, next(iter(keys), otherwise))

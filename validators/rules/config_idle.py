@@ -104,7 +104,7 @@ def _keys_of_other_optimizers(run: ResolvedRun) -> Violations:
 
 
 def _not_enabled(run: ResolvedRun) -> Violations:
-    """Yield sections of low precision without `enable`; `enable: false` is deliberate."""
+    """Yield a violation for each section of low precision with other keys, in which `enable` is not set."""
     for name in LIBRARIES:
         enable = f"{name}.enable"
         keys = [key for key in all_keys() if key.startswith(f"{name}.")]
@@ -127,7 +127,7 @@ def _unmatched_filters(config: RunConfig, plan: Plan) -> Violations:
 
 
 def _unused_block_selection(config: RunConfig, plan: Plan) -> Violations:
-    """Yield a violation if native sparse attention selects every block, so that attention is dense."""
+    """Yield a violation if native sparse attention selects every block of the longest row."""
     selected, longest = plan.shape.attention.selected, max_row_length(config)
     if selected is not None and longest <= (reach := selected.counts * selected.size):
         reason = f"a row of {longest:,} tokens has at most {selected.counts} blocks of {selected.size} tokens"
@@ -136,13 +136,13 @@ def _unused_block_selection(config: RunConfig, plan: Plan) -> Violations:
 
 
 def _is_from_shipped_profile(run: ResolvedRun, path: str) -> bool:
-    """Return whether the value comes from a shipped profile, so that the user need not edit the key."""
+    """Return whether the value comes from a shipped profile and the run is not that profile alone."""
     origin, own = run.origin(path), run.profile is not None and run.source_file == run.profile.files[0]
     return not own and (origin.kind == "run" or (origin.kind == "profile" and is_shipped(origin.file)))
 
 
 def _ineffective_keys(config: RunConfig) -> Iterator[tuple[str, str, str]]:
-    """Yield (key, reason why the key has no effect, edit that enables the key)."""
+    """Yield the key, the reason and the edit for each key that has no effect because of another key."""
     collator, dataset, trainer = config.datacollator, config.dataset, config.trainer
     if collator.pad_to_multiple_of is not None and collator.pack_sequences:
         path = "datacollator.pad_to_multiple_of"
@@ -187,7 +187,7 @@ def _ineffective_length_warmup_keys(config: RunConfig) -> Iterator[tuple[str, st
     if not steps and length != DEFAULTS.trainer.sequence_length_warmup_length:
         yield pieces.LENGTH, f"{path} is 0", f"raise {path}"
     elif steps and not config.datacollator.pack_sequences:
-        yield path, "padded rows are not cut", "set datacollator.pack_sequences to true"
+        yield path, "padded rows are not split into pieces", "set datacollator.pack_sequences to true"
     elif steps and length >= longest:
         reason = f"no document is longer than {longest:,} tokens"
         yield path, reason, f"lower {pieces.LENGTH} below {longest:,}"

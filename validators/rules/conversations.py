@@ -26,7 +26,7 @@ SPLITS = {"train": "training", "eval": "evaluation"}
 
 
 def fault_messages(prepared: PreparedFacts, *kinds: Fault) -> Iterator[str]:
-    """Yield a message for each split that has conversations with a fault."""
+    """Yield a message for each fault of these kinds in a split, with its count and first conversation."""
     for fault in prepared.faults:
         if fault.kind in kinds:
             number = counted(fault.count, f"{SPLITS[fault.split]} conversation")
@@ -70,7 +70,7 @@ def nothing_supervised(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
             fault_messages(prepared, Fault.NO_TURN, Fault.FAILED, Fault.REWRITTEN, Fault.LOST, Fault.CONTROL),
             "",
         )
-        message = f"{of} have no supervised token{f' ({reason})' if reason else ''}"
+        message = f"{of} do not have a supervised token{f' ({reason})' if reason else ''}"
         yield Violation(TEMPLATE, message, f"correct or remove these conversations, or {OTHER_TEMPLATE}")
 
 

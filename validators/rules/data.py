@@ -20,7 +20,8 @@ from validators.rule import Violations, require_group, rule
 from validators.tasks import masks_tokens
 
 MIN_MASKED, MAX_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
-"""Usual limits on the share of masked tokens. Published encoders predict 15 % to 40 %."""
+"""Shares of masked tokens: the usual minimum and maximum (published encoders mask 15 % to 40 %), and the
+share that leaves hardly any text."""
 
 
 @rule("DAT001", "missing-data", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
@@ -65,7 +66,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if not data.tokenizer_exists:
         is_path = bool(run.config.tokenizer.path)
         path = "tokenizer.path" if is_path else "tokenizer.name"
-        message = f"no tokenizer {'in' if is_path else 'named'} {data.tokenizer}"
+        message = f"there is no tokenizer {'in' if is_path else 'named'} {data.tokenizer}"
         yield Violation(path, message, f"correct {path}, or remove that key to train a tokenizer on the data")
     if data.source_reason:
         path, message = "trainer.eval_source_path", f"the source text cannot be read: {data.source_reason}"
@@ -269,7 +270,7 @@ def _masked_share_violations(key: str, share: float, tokens: int) -> Violations:
     if share >= HARDLY_ANY_TEXT:
         problem = "almost no text is left as input"
     elif targets < 1:
-        problem = f"{targets:.2g} on average in a microbatch of {tokens:,}"
+        problem = f"{targets:.2g} on average in a microbatch of {tokens:,} tokens"
     elif not MIN_MASKED <= share <= MAX_MASKED:
         problem, weight = f"outside {MIN_MASKED:.0%} to {MAX_MASKED:.0%}", Severity.WARN
     else:

@@ -21,7 +21,7 @@ from validators.tasks import predicts_text_tokens
 
 MAX_HELD_OUT = 0.5
 MAX_SHARED = 0.05
-"""Allowed share of evaluation tokens in training documents: web text repeats licences and boilerplate."""
+"""Maximum share of evaluation tokens in training documents; web text repeats licences and boilerplate."""
 
 HARMLESS_EPOCHS, SAME_TOKENS_EPOCHS, EPOCH_LIMIT = 4.0, 8.0, 40.0
 """Passes that are worth nearly as much as new text; twice as many, for a decoder, which gets the same tokens
@@ -60,7 +60,7 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     if not evaluation.is_configured:
         return
     if not evaluation.was_announced or evaluation.loss is None:
-        message = "the evaluation before step 1 produced no loss"
+        message = "the evaluation before step 1 was not announced, or produced no loss"
         yield Violation(
             "dataset",
             message,
@@ -149,7 +149,7 @@ def nothing_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     if require_prepared(facts).num_eval_tokens is None:
-        message = "no evaluation: the data has no evaluation split and none of it is held out"
+        message = "the run is not evaluated: the data has no evaluation split, and none of it is held out"
         yield Violation("dataset", message, "set dataset.validation_split, e.g. to 0.01")
 
 
@@ -209,7 +209,7 @@ def undrawable_mixture(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
 
 def _corpus_identity(corpus: DatasetConfig) -> tuple[str, ...]:
-    """Return the values that identify the text of a corpus."""
+    """Return the path, name, config and training split, which identify the text of a corpus."""
     path = ", ".join(map(os.path.normpath, corpus_paths(corpus)))
     return path, corpus.name or "", corpus.config or "", corpus.train_split
 
@@ -270,7 +270,7 @@ def _too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _max_epochs_allowed(run: ResolvedRun) -> float:
-    """Return the number of epochs above which a text is memorized; decoders see the same tokens in each."""
+    """Return the number of epochs above which a text is memorized, fewer for decoders than for encoders."""
     spec = spec_of(run.config)
     return SAME_TOKENS_EPOCHS if predicts_text_tokens(spec) and spec.predicts == "next" else EPOCH_LIMIT
 
@@ -334,7 +334,7 @@ def _memorized_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _fewer_epochs_hint(run: ResolvedRun, plan: Plan, epochs: float, first_step: int) -> str:
-    """Return the hint that limits the remaining steps to `HARMLESS_EPOCHS` epochs."""
+    """Return the hint to add text, or to limit the steps from `first_step` on to `HARMLESS_EPOCHS` epochs."""
     key, value = limiting_key(run, plan), f"{HARMLESS_EPOCHS:g}"
     if key != MAX_EPOCHS:
         steps = (plan.max_steps.value - first_step) * HARMLESS_EPOCHS / epochs

@@ -55,6 +55,6 @@ def _unfinished_parts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("dataset.cache_dir", message, missing_parts_hint(data.missing_parts, Path(folder)))
     else:
         message = (
-            f"{folder} holds {counted(data.unjoined_parts, 'part')} of prepared data that are not joined"
+            f"{folder} contains {counted(data.unjoined_parts, 'part')} of prepared data that are not joined"
         )
         yield Violation("dataset.cache_dir", message, f"run {join_command(Path(folder))}")

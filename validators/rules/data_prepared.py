@@ -38,11 +38,11 @@ REPORTED_BY_THEIR_RULES = (NOTHING_SUPERVISED, AMBIGUOUS, UNFINISHED)
 """Codes of preparation errors that have rules of their own."""
 
 MIN_RETURNED, MAX_MARKED = 0.99, 0.01
-"""Shares of the documents. A text may spell a marker, and a document may hold bytes that are not text."""
+"""Limits on shares of the documents: a text may spell a marker, and a document may contain non-text bytes."""
 
 
 def require_prepared(facts: Facts) -> PreparedFacts:
-    """Return the prepared data. Raises CannotTellError if preparation failed, which DAT014 reports."""
+    """Return the prepared data. Raises CannotTellError if it could not be prepared, which DAT014 reports."""
     inspection = require_group(facts.inspection)
     if inspection.prepared is None:
         raise CannotTellError(f"data preparation failed: {inspection.refusal.message}")
@@ -149,7 +149,7 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         message = f"the data was tokenized by tokenizer {actual}, but the run uses {expected}"
         yield Violation("tokenizer", message, PREPARE)
     rows = requested_rows(run.config) or prepared.vocab_size
-    held = f"the data holds token id {prepared.max_token_id:,}"
+    held = f"the data contains token id {prepared.max_token_id:,}"
     if prepared.max_token_id >= prepared.vocab_size:
         message = f"{held}, but the tokenizer has {prepared.vocab_size:,} tokens"
         yield Violation("tokenizer", message, PREPARE)
@@ -194,11 +194,11 @@ def overlapping_shards(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     if prepared.empty_ranks:
         ranks = ", ".join(map(str, prepared.empty_ranks))
         hint = "add text, or lower distributed.nproc_per_node"
-        yield Violation("dataset", f"ranks without data: {ranks}", hint)
+        yield Violation("dataset", f"these ranks get no data: {ranks}", hint)
 
 
 def reason_for_smoke_run(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why rules about wasted text do not apply to a smoke run, or an empty string.
+    """Return the reason why rules about wasted text do not apply, if the run is a smoke run; else empty.
 
     CFG005 keeps smoke runs short.
     """
@@ -267,7 +267,7 @@ def _can_be_packed(config: RunConfig) -> bool:
 
 
 def _fill_hint(run: ResolvedRun, plan: Plan, prepared: PreparedFacts) -> tuple[str, str]:
-    """Return key and hint for microbatches that are partly padding."""
+    """Return the key to change, and the hint, for microbatches that are partly padding."""
     rows = "trainer.per_device_train_batch_size"
     if not run.config.datacollator.pack_sequences:
         return PACKING, f"set {PACKING} to true"
@@ -292,13 +292,13 @@ def longer_rows_hint(run: ResolvedRun, plan: Plan) -> str:
 
 
 def _describe_median_length(prepared: PreparedFacts) -> str:
-    """Describe the median document length by its upper bound."""
+    """Return a clause with the upper bound of the median document length."""
     total, seen = sum(count for _, count in prepared.histogram), 0
     for longest, count in prepared.histogram:
         seen += count
         if 2 * seen >= total:
             return f"half of the documents have at most {longest:,} tokens"
-    return "the data holds no documents"
+    return "the data contains no documents"
 
 
 def why_masks_are_not_counted(run: ResolvedRun, plan: Plan) -> str:
@@ -358,7 +358,7 @@ def _target_faults(prepared: PreparedFacts) -> Iterator[str]:
 
 
 def foreign_ids(counts: Mapping[str, int]) -> Violations:
-    """Yield violations for data given as token ids, if documents were tokenized differently."""
+    """Yield violations for token ids that another tokenizer produced or that include markers."""
     if not counts:
         return
     total, returned, marked = counts["documents"], counts["returned"], counts["marked"]

@@ -19,7 +19,7 @@ from validators.rules.data_corpora import MAX_SHARED
 from validators.tasks import predicts_text_tokens, trains_on_conversations
 
 MAX_ALTERED = 0.02
-"""Share of the words of a text; in English text, words with accents are mostly foreign names, and fewer."""
+"""Maximum share of altered words; English text has fewer words with accents, mostly foreign names."""
 
 
 def _has_no_files(run: ResolvedRun, plan: Plan) -> str:
@@ -145,7 +145,7 @@ def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> V
 
 
 def _reason_texts_are_split(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why the number of texts cannot be compared with rows: remote or split texts."""
+    """Return the reason why texts cannot be counted against rows: they are remote, or split; else empty."""
     is_split = run.config.dataset.long_documents == "split" and not spec_of(run.config).labels_texts
     return _has_no_files(run, plan) or ("long texts are split into several rows" if is_split else "")
 
@@ -239,7 +239,7 @@ def words_altered_by_the_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -
 
 
 def _keep_words_hint(run: ResolvedRun, key: str) -> str:
-    """Return the hint for words that the tokenizer changes; `key` is the setting of a tokenizer to train."""
+    """Return the hint to keep the words that the tokenizer changes; section `tokenizer` has this `key`."""
     tokenizer = run.config.tokenizer
     if tokenizer.path is None and tokenizer.name is None:
         return f"set tokenizer.{key} to false"

@@ -36,7 +36,7 @@ def _is_single_process_or_cpu(run: ResolvedRun, plan: Plan) -> str:
 
 
 def _require_distributed(run: ResolvedRun, facts: Facts) -> DistributedFacts:
-    """Return the measurements of the ranks. Raises CannotTellError if ranks or GPUs were missing."""
+    """Return the measurements of the ranks. Raises CannotTellError if ranks or required GPUs were missing."""
     distributed = require_group(facts.distributed)
     if distributed.absent:
         raise CannotTellError(f"{_format_ranks(distributed.absent)} did not start, so nothing was measured")
@@ -139,7 +139,7 @@ def wrong_collective(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     distributed = _require_distributed(run, facts)
     if not distributed.collectives:
-        raise CannotTellError("no collective was run")
+        raise CannotTellError("no collective was tested")
     wrong = [case for case in distributed.collectives if case.wrong_at]
     if wrong:
         senders = sorted({sender for case in wrong for sender in case.wrong_from})
@@ -268,7 +268,7 @@ def diverging_replicas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     """
     distributed = _require_distributed(run, facts)
     if not distributed.parameters:
-        raise CannotTellError("no model was built")
+        raise CannotTellError("the weights of the test model were not compared")
     for moment in distributed.parameters:
         for rank in _ranks_with_other_digest(moment):
             message = f"{moment.moment}: the weights of rank {rank} differ from those of most ranks"
@@ -305,7 +305,7 @@ def loss_of_other_ranks(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     distributed = _require_distributed(run, facts)
     loss = distributed.loss
     if loss is None:
-        raise CannotTellError("no loss was computed")
+        raise CannotTellError("the loss of the test model was not computed")
     pairs = (
         ("the loss", loss.distributed_loss, loss.single_loss, LOSS_TOLERANCE),
         ("the gradient norm", loss.distributed_grad_norm, loss.single_grad_norm, GRADIENT_TOLERANCE),

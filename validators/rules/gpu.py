@@ -97,7 +97,7 @@ def mismatches(gpu: GpuFacts, requires: Requirements) -> Iterator[str]:
 
 
 def _is_model(name: str, model: str) -> bool:
-    """Return whether a GPU is of a model, by the table of GPUs, or by its name if not in the table."""
+    """Return whether a GPU is of a model: both are the same in the table of GPUs, or its name contains it."""
     try:
         return find_card(name) == find_card(model)
     except ProjectError:
@@ -192,7 +192,7 @@ def _format_process(process: GpuProcessFacts) -> str:
 
 
 def used_devices(devices: tuple[Device, ...] | None, run: ResolvedRun) -> tuple[Device, ...]:
-    """Return the devices that the run uses on a node: the first, one per process."""
+    """Return the devices that the run uses on a node, which are the first ones, one per process."""
     return (devices or ())[: run.config.distributed.nproc_per_node]
 
 
@@ -289,7 +289,7 @@ def _recent_device_error(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
 
 def _parse_pci_address(address: str) -> tuple[int, ...]:
-    """Parse domain, bus and device: the kernel log has 0000:3b:00, the driver 00000000:3B:00.0."""
+    """Parse the domain, bus and device of a PCI address, as 0000:3b:00 (kernel log) or 00000000:3B:00.0."""
     return tuple(int(part, 16) for part in address.partition(".")[0].split(":"))
 
 

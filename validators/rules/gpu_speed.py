@@ -34,7 +34,7 @@ def _used_devices(run: ResolvedRun, facts: Facts) -> tuple[DeviceFacts, ...]:
 
 
 def _data_sheet(device: DeviceFacts) -> Card:
-    """Return the data sheet of a GPU. Raises CannotTellError if the GPU is not in the table."""
+    """Return the data sheet of a GPU. Raises CannotTellError if the table has none for it."""
     try:
         return find_card(device.name)
     except ProjectError as error:
