@@ -191,7 +191,7 @@ ROWS: list[Row] = [
      "facts.output.num_set_aside", 0, 1, "checkpoints need"),
     ("CKP005", {}, "facts.disk.is_writable", False, True, "written to"),
     ("CKP005", {}, "facts.disk.temporary_folder", "/var/tmp", "", "in /var/tmp, whose files are deleted"),
-    ("CKP005", {"facts.disk.temporary_folder": "/tmp"}, "profile", "a100-prod", "cpu", "in /tmp, whose files are deleted"),
+    ("CKP005", {"facts.disk.temporary_folder": "/tmp"}, "profile", "a100-prod", "cpu", "in /tmp, whose file"),
     ("CKP005", {}, "facts.disk.rename_works", False, True, "renamed in"),
     ("CKP005", {}, "facts.disk.fsync_works", False, True, "synced"),
     ("CKP005", {"facts.disk.is_writable": False}, "facts.disk.free_mib", 4, 3, "written to"),
