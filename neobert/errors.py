@@ -45,7 +45,7 @@ class ProjectError(Exception):
 
     @property
     def located_message(self) -> str:
-        """The message after its place, with which it may begin itself."""
+        """`place: message`; the message alone if there is no place, or if it begins with the place."""
         return prefix_place(self.place, self.message)
 
 

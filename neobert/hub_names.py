@@ -17,7 +17,7 @@ def is_hub_name(name_or_path: str) -> bool:
 
 
 def is_commit(revision: str) -> bool:
-    """Return whether a revision is a commit, which never changes, and not a branch or a tag."""
+    """Return whether a revision is a full commit hash (40 hex digits), not a branch or a tag."""
     return _COMMIT.fullmatch(revision) is not None
 
 
@@ -29,7 +29,7 @@ def hub_cache() -> Path:
 
 
 def cached_commit(name: str, revision: str | None) -> str:
-    """Return the commit of a revision (default: main) at its last download; a commit is returned as given."""
+    """Return the commit of a cached branch or tag (default: main); return other revisions unchanged."""
     revision = revision or "main"
     try:
         branch = hub_cache() / f"models--{name.replace('/', '--')}" / "refs" / revision
@@ -48,11 +48,11 @@ class ModelSection(Protocol):
 
     @property
     def pretrained_checkpoint(self) -> str | None:
-        """Folder, weights file, or name on the Hub."""
+        """Folder, weights file, or name on the Hub; None for random weights."""
 
     @property
     def revision(self) -> str | None:
-        """Commit, for a name on the Hub."""
+        """Commit of the name on the Hub; None for a local path."""
 
 
 def local_weights_path(section: ModelSection) -> str | None:

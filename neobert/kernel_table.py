@@ -132,7 +132,7 @@ class Kernel:
     def obstacle(
         self, environment: Environment, is_missing: Callable[[Package], bool] = lambda _: False
     ) -> Obstacle | None:
-        """Return the first obstacle to running the kernel in an environment, or None.
+        """Return the first obstacle to running the kernel in an environment, or None if it can run.
 
         Args:
             is_missing: returns whether a package is missing; by default, all packages count as installed.
@@ -174,8 +174,8 @@ class Kernel:
             return ""
         if self.head_multiple == self.largest_head:
             return f"needs a head size of {self.largest_head:g}, but the model's is {size:g}"
-        limit = f"multiples of {self.head_multiple} up to {self.largest_head:g}"
-        return f"needs a head size in {limit}, but the model's is {size:g}"
+        limit = f"a multiple of {self.head_multiple} and at most {self.largest_head:g}"
+        return f"needs a head size that is {limit}, but the model's is {size:g}"
 
     def _gpu_limit(self, gpus: tuple[Gpu, ...]) -> str:
         first, last = self.majors or (0, UNBOUNDED)

@@ -125,7 +125,7 @@ def explain_mismatch(receipt: Receipt, config_digest: str, now: datetime) -> tup
     findings = (
         (
             receipt.config_digest != config_digest,
-            f"it was issued for config {issued_for}, this run's config is {wanted}",
+            f"it was issued for config {issued_for}, but this run's config is {wanted}",
         ),
         (
             receipt.verdict != "pass" and not receipt.unguarded,
@@ -141,7 +141,7 @@ def explain_mismatch(receipt: Receipt, config_digest: str, now: datetime) -> tup
 
 
 def explain_changes(receipt: Receipt, present: Receipt) -> tuple[str, ...]:
-    """Return one sentence per change since `receipt` was issued; `present` has the current state."""
+    """Return one sentence per change from `receipt` to `present`, a receipt of the current state."""
     return (
         *_changed_keys(
             _keys_by_plugin_file(flatten(receipt.config)), _keys_by_plugin_file(flatten(present.config))

@@ -21,7 +21,12 @@ from launcher.lint.line_edits import (
 )
 from neobert.config import ConfigIssue, all_keys, sections
 from neobert.config.key_suggestions import key_in_other_section, suggest_key
-from neobert.config.migrated_files import advice_for_entry, is_legal, overriding_warmup_steps, yaml_text
+from neobert.config.migrated_files import (
+    advice_for_entry,
+    is_accepted_value,
+    overriding_warmup_steps,
+    yaml_text,
+)
 from neobert.config.migrated_keys import (
     BETAS,
     advice_for_key,
@@ -101,7 +106,9 @@ def _counterpart(key: str, value: Any) -> str:
     if written := COUNTERPART.fullmatch(advice_for_value(key, value)):
         return written[1]
     meant = translate_entry(key.rpartition(".")[2], value)
-    return yaml_text(meant.value) if meant and meant.key == key and is_legal(key, meant.value) else ""
+    return (
+        yaml_text(meant.value) if meant and meant.key == key and is_accepted_value(key, meant.value) else ""
+    )
 
 
 def _correct_section_name(source: str, issue: ConfigIssue, node: Node, root: Node) -> Iterator[Change]:
@@ -154,7 +161,7 @@ def _translate_to_two_keys(source: str, issue: ConfigIssue, node: Node, root: No
     its file gets only the first key.
     """
     written, value = RENAMED_TO_TWO.fullmatch(advice_for_key(tuple(issue.path.split(".")))), node.value
-    if written is None or not all(is_legal(target, value) for target in written.groups()):
+    if written is None or not all(is_accepted_value(target, value) for target in written.groups()):
         return
     set_nodes = {target: find(root, tuple(target.split("."))) for target in written.groups()}
     model_type = find(root, ("model", "type"))
@@ -223,13 +230,13 @@ def _translated_key_and_value(key: str, node: Node) -> tuple[str, Any]:
     """
     name, value = key.rpartition(".")[2], to_plain_value(node)
     if known := translate_entry(name, value):
-        return (known.key, known.value) if is_legal(known.key, known.value) else ("", None)
+        return (known.key, known.value) if is_accepted_value(known.key, known.value) else ("", None)
     target, fixed_value = _advised_key(key)
     if target not in all_keys() or (SHARE in name and SHARE not in target):
         return "", None
     translated = value if isinstance(value, list) else translated_choice(target, value)
     is_other = bool(fixed_value) and str(translated) != fixed_value
-    return ("", None) if is_other or not is_legal(target, translated) else (target, translated)
+    return ("", None) if is_other or not is_accepted_value(target, translated) else (target, translated)
 
 
 def _advised_key(key: str) -> tuple[str, str]:

@@ -21,7 +21,7 @@ def to_dict(config: RunConfig) -> dict[str, Any]:
 
 
 def to_plain(value: Any) -> Any:
-    """Convert any value of a configuration to plain values, like `to_dict`."""
+    """Convert a config value to plain values: keys sorted, lists for tuples, ISO 8601 for dates."""
     if value is None or isinstance(value, PLAIN):
         return value
     if is_dataclass(value):
@@ -58,12 +58,12 @@ def to_json(value: Any) -> str:
 
 
 def sha256(value: Any) -> str:
-    """Return the SHA-256 of the canonical JSON, in hex."""
+    """Return the SHA-256 of a value's canonical JSON, in hex."""
     from hashlib import sha256 as sha256_of
 
     return sha256_of(to_json(value).encode("ascii")).hexdigest()
 
 
 def digest(config: RunConfig) -> str:
-    """Return the SHA-256 of the configuration: equal for equal configurations, on every machine."""
+    """Return the SHA-256 of the configuration's canonical JSON, in hex."""
     return sha256(config)

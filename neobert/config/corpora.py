@@ -96,6 +96,6 @@ def token_shares(dataset: DatasetConfig) -> tuple[float, ...]:
     return tuple(corpus.weight / total for corpus in dataset.mixture)
 
 
-def describe_builder(name: str) -> str:
+def file_format_message(name: str) -> str:
     """Return the error message for a dataset.name that is a file format, such as `json`."""
     return f"dataset.name {name} is a file format of the datasets library, not a dataset"

@@ -90,7 +90,7 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _hint_for_missing_file(path: Path) -> str:
-    """Return a hint that suggests a file with a similar name in the same folder, if there is one."""
+    """Return a hint that names a similar file of the same folder, or else asks to check the path."""
     near = ""
     with suppress(OSError):
         files = {each.name.replace("-", "_").lower(): each.name for each in path.parent.iterdir()}

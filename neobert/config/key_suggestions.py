@@ -51,7 +51,7 @@ def suggest_key(path: str) -> str:
 
 
 def _intended_section(section: str) -> str | None:
-    """Return the section with this name, or the one that it misspells; None if there is none."""
+    """Return the section with this name, also in other trainers or misspelled; None if there is none."""
     if section in ("", *sections()):
         return section
     return OTHER_SECTIONS.get(section) or correct_spelling(section, sections(), may_be_short=True) or None
@@ -141,7 +141,7 @@ def _word_distance(word: str, other: str, *, may_be_short: bool) -> int:
 
 
 def edit_distance(word: str, other: str) -> int:
-    """Return the number of letters to insert, remove, replace, or swap with their neighbour."""
+    """Return the letters to insert, remove, replace or swap; `MAX_EDITS` + 1 if the lengths differ more."""
     if abs(len(word) - len(other)) > MAX_EDITS:
         return MAX_EDITS + 1
     before: list[int] = []

@@ -155,7 +155,7 @@ def _build_tree(root: Node, leaves: dict[Path, Node]) -> Node:
     return Node(entries, root.origin, root.key)
 
 
-def is_legal(target: str, value: Any) -> bool:
+def is_accepted_value(target: str, value: Any) -> bool:
     """Return whether the schema accepts a value for a key."""
     nested: Any = value
     for name in reversed(target.split(".")):
@@ -173,7 +173,9 @@ def advice_for_entry(path: Path, value: Any) -> str:
         return ""
     if reason := no_effect_reason(str(path[-1]), value):
         return f"remove the line; {reason}"
-    if (translated := translate_entry(str(path[-1]), value)) and is_legal(translated.key, translated.value):
+    if (translated := translate_entry(str(path[-1]), value)) and is_accepted_value(
+        translated.key, translated.value
+    ):
         return f"write {translated.key}: {yaml_text(translated.value)}"
     return with_value(advice_for_key(path), value)
 
@@ -192,7 +194,7 @@ def _value_text(target: str, value: Any) -> str:
     translated = translated_choice(target, value)
     if (
         value is not None
-        and is_legal(target, translated)
+        and is_accepted_value(target, translated)
         and len(text := yaml_text(translated)) <= LONGEST_SHOWN
     ):
         return f": {text}"

@@ -104,7 +104,7 @@ def _translate_percent(key: str, value: Any) -> Translation | None:
 
 
 def _translate_warmup(value: Any) -> Translation | None:
-    """Translate a number below 1, which transformers reads as a share; None for a number of steps."""
+    """Translate a float below 1, which transformers reads as a share; return None for other values."""
     return (
         _translate_percent("scheduler.warmup_percent", value) if isinstance(value, float) and value else None
     )
@@ -120,7 +120,7 @@ def _translate_epochs(value: Any) -> Translation | None:
 
 
 def _translate_held_out(value: Any) -> Translation | None:
-    """Translate the size of an evaluation split: a fraction below 1, or a number of documents."""
+    """Translate a fraction below 1 or a number of documents to hold out; return None for other values."""
     number = _parse_number(value)
     if number is None or number <= 0:
         return None
@@ -140,18 +140,18 @@ def _translate_count(key: str, form: Callable[[int], Any], value: Any) -> Transl
 
 
 def _translate_floor(value: Any) -> Translation | None:
-    """Translate the keyword arguments of a schedule if the floor of the rate is the only one."""
+    """Translate scheduler arguments with `min_lr_rate` alone; return None if there are others."""
     is_floor = isinstance(value, dict) and list(value) == ["min_lr_rate"]
     return Translation("scheduler.final_lr_ratio", value["min_lr_rate"]) if is_floor else None
 
 
 def _translate_clipping(value: Any) -> Translation | None:
-    """Translate 0 to null, which disables clipping; None for other values, which need no translation."""
+    """Translate 0 to null, which disables clipping; return None for values that need no translation."""
     return Translation("trainer.gradient_clipping", None) if _parse_number(value) == 0 else None
 
 
 def _translate_tokenizer(value: Any) -> Translation | None:
-    """Translate a path or a Hub name `owner/name`; None for a bare name, which may also be a folder."""
+    """Translate a path or a Hub name `owner/name`; return None for a bare name, which may be a folder."""
     if not isinstance(value, str):
         return None
     if value.startswith(PATH_STARTS):
@@ -160,7 +160,7 @@ def _translate_tokenizer(value: Any) -> Translation | None:
 
 
 def _translate_texts(value: Any) -> Translation | None:
-    """Translate a file or folder to dataset.path, a Hub name to dataset.name; None for a non-string."""
+    """Translate a path to dataset.path, a Hub name to dataset.name; return None for a non-string."""
     if not isinstance(value, str):
         return None
     is_file = value.startswith(PATH_STARTS) or text_format(FilePath(value)) is not None
@@ -168,7 +168,7 @@ def _translate_texts(value: Any) -> Translation | None:
 
 
 def _translate_attention_layers(value: Any) -> Translation | None:
-    """Translate the layers of attention of torchtune, whose output_proj is o_proj in transformers."""
+    """Translate torchtune's attention layers, with o_proj for output_proj; return None for a non-list."""
     if not isinstance(value, list):
         return None
     return Translation(

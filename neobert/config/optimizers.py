@@ -65,8 +65,8 @@ OPTIMIZERS = {
         ),
         OptimizerKind(
             name="lion",
-            summary="lion steps by the sign of the momentum and keeps one moment: a third to a tenth of "
-            "AdamW's rate, betas [0.9, 0.99]",
+            summary="lion steps by the sign of the momentum and keeps one moment, and "
+            "takes a third to a tenth of AdamW's rate and betas [0.9, 0.99]",
             module="lion",
             keys=ADAM_KEYS - {"eps"},
             matrix_moments=1,

@@ -29,7 +29,10 @@ LEGACY_DEFAULTS: Mapping[str, Any] = {
 
 
 def without_removed(config: Mapping[str, Any], *, keep_set: bool) -> dict[str, Any]:
-    """Return a canonical config without removed keys; `keep_set` keeps those with a hint and a value."""
+    """Return a canonical config without removed keys.
+
+    With `keep_set`, a removed key is kept if it has a value and a hint in `WAYS_OUT`.
+    """
 
     def is_kept(key: str, value: Any) -> bool:
         return key not in REMOVED or (keep_set and key in WAYS_OUT and value is not None)

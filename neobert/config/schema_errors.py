@@ -20,7 +20,7 @@ from neobert.config.annotations import (
 from neobert.config.hydrate import REQUIRED, TOO_LARGE, UNKNOWN, Problem
 from neobert.config.key_suggestions import advice_for_near_name, closest_name, correct_spelling, suggest_key
 from neobert.config.keys import KeyInfo, describe_field, sections, type_text
-from neobert.config.migrated_files import advice_for_entry, is_legal, yaml_text
+from neobert.config.migrated_files import advice_for_entry, is_accepted_value, yaml_text
 from neobert.config.migrated_keys import (
     NO_SUCH,
     advice_for_key,
@@ -175,7 +175,7 @@ def _wrong_value_flaw(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
 def _hint_translated(path: Path, value: Any) -> str:
     """Return a hint with the converted value if the value follows another trainer's format; else empty."""
     meant = translate_entry(str(path[-1]), value) if path else None
-    if meant is None or not is_legal(meant.key, meant.value):
+    if meant is None or not is_accepted_value(meant.key, meant.value):
         return ""
     return (
         f"write {yaml_text(meant.value)}" if meant.key == join(path) else f"write {meant.key}: {meant.value}"

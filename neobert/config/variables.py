@@ -87,7 +87,7 @@ def keys_using_variable(name: str, references: References) -> tuple[str, ...]:
 
 
 def _overlaps(name: str, other: str) -> bool:
-    """Return whether one of two variables is or contains the other."""
+    """Return whether one of two variables is or contains the other; true if `name` is empty."""
     return not name or f"{name}.".startswith(f"{other}.") or f"{other}.".startswith(f"{name}.")
 
 
@@ -136,7 +136,7 @@ class _Resolver:
             return Node(None, node.origin, node.key)
 
     def expand(self, node: Node, stack: tuple[str, ...]) -> Node:
-        """Return the node with its references replaced recursively, including those in variables' values."""
+        """Return the node with all references replaced, also in variables. Raises `_UnresolvedError`."""
         if isinstance(node.value, dict):
             entries = {name: self.expand(child, stack) for name, child in node.value.items()}
             return Node(entries, node.origin, node.key)
@@ -173,7 +173,10 @@ class _Resolver:
         return self.known[name]
 
     def definition(self, name: str, stack: tuple[str, ...]) -> Node:
-        """Return the unexpanded value of a variable; the variable that contains it may be a reference."""
+        """Return the unexpanded value of a variable. Raises `_UnresolvedError` if it is not defined.
+
+        The variable that contains it may itself be a reference.
+        """
         found = find(self.root, ("variables", *name.split(".")))
         parent, _, last = name.rpartition(".")
         if found is None and parent and find(self.root, ("variables", parent.split(".")[0])):

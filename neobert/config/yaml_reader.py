@@ -51,7 +51,7 @@ def read_scalar(text: str) -> Scalar:
 
 
 def read_number(text: str) -> int | float | None:
-    """Read a number; None if the text is not one."""
+    """Parse a number; return None if the text is not a number."""
     if DECIMAL.fullmatch(text):
         return int(text) if len(text) < MAX_DIGITS else LARGEST_INT + 1
     if FLOAT.fullmatch(text):
@@ -62,7 +62,7 @@ def read_number(text: str) -> int | float | None:
 
 
 def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list[Flaw]]:
-    """Parse a YAML document to a tree, None if it is empty, and a list of errors. Raises UnreadableError."""
+    """Parse YAML to a tree (None for an empty document) and a list of errors. Raises UnreadableError."""
     import yaml
 
     try:

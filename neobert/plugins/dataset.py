@@ -20,7 +20,7 @@ SPLITS = ("train", "validation")
 
 
 def dataset_plugin_splits(plugins: PluginsConfig, rows: RowFormat) -> Splits | None:
-    """Return the splits of a run's dataset plug-in; None without one. Raises `PluginError`."""
+    """Return the splits of a run's dataset plug-in; None if it has no such plug-in. Raises `PluginError`."""
     return next((load_splits(each, rows) for each in load_plugins_of_kind(plugins, DATASET)), None)
 
 

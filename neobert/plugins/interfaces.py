@@ -95,9 +95,9 @@ class Dataset(Protocol):
     """Function from the name of a split to its rows, for the key `plugins.dataset`."""
 
     def __call__(self, split: str) -> Sequence[Mapping[str, Any]] | None:
-        """Return the rows of split `train` or `validation` with the task's columns; None without the split.
+        """Return the rows of split `train` or `validation`, or None if the dataset has no such split.
 
-        The length and each row are the same at every call, in every process.
+        Rows have the task's columns. Their number and content are the same at every call, in every process.
         """
 
 

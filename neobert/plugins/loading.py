@@ -187,7 +187,10 @@ class _PluginFinder(MetaPathFinder):
         self._folders, self._digests = sorted(folders), digests
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
-        """Return the spec of a module in `plugins.code`; None leaves the module to other finders."""
+        """Return the spec of a module in `plugins.code`; None leaves the module to other finders.
+
+        Raises ModuleNotFoundError for a file of the plug-ins' folders that is not in `plugins.code`.
+        """
         tail = fullname.rpartition(".")[2]
         places = self._folders if path is None else [Path(each) for each in path]
         for place in places:

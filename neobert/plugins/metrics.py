@@ -45,7 +45,7 @@ class PluggedMetrics:
         self._labels.append(labels[chosen])
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return task and plug-in metrics over all ranks."""
+        """Return task and plug-in metrics over all ranks; without any label, no plug-in is called."""
         values = self._own.values(world)
         logits, labels = (b"".join(each.tobytes() for each in kept) for kept in (self._logits, self._labels))
         gathered = world.gather(logits), world.gather(labels)

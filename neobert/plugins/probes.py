@@ -47,7 +47,7 @@ TOLERANCE = 1e-5
 def examine_plugins(request: Mapping[str, Any]) -> dict[str, Any]:
     """Test the plug-ins of a config; return failures, digests of results, and measurements.
 
-    With `request["again"]`, for the second process, only results that are compared are computed.
+    With `request["again"]`, in the second process, only masking and dataset plug-ins are tested.
     """
     config, is_restart = from_dict(request["config"]), request["again"]
     report: dict[str, Any] = {"failures": [], "digests": {}, "metrics": [], "masked_share": None}

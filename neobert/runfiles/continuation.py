@@ -136,9 +136,9 @@ def with_checkpoint_text(config: RunConfig, folder: Path) -> RunConfig:
 
 
 def with_row_length(config: RunConfig, reading: RunConfig) -> RunConfig:
-    """Return `reading` with the row length of `config`, and its own document length if that fits.
+    """Return `reading` with the row length of `config`, to which its maximum document length is reduced.
 
-    Longer documents are cut to the rows. Masks depend only on document and position.
+    Masks do not change, since they depend only on document and position.
     """
     row = config.datacollator.max_length or config.dataset.max_seq_length
     documents = min(reading.dataset.max_seq_length, row)

@@ -33,7 +33,7 @@ def model_folder(path: Path) -> Path:
 
 
 def read_run_config(folder: Path) -> dict[str, Any] | None:
-    """Return the resolved config of the run that a folder belongs to, or None."""
+    """Return the resolved config of a run directory, or of the run of a checkpoint; None for neither."""
     places = (folder, folder.absolute().parent.parent)
     run = next((each for each in places if (each / RESOLVED).is_file()), None)
     return None if run is None else read_json(run / RESOLVED)

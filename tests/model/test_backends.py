@@ -95,7 +95,7 @@ def test_the_newest_flash_attention_that_is_there_and_legal_is_taken(
 @pytest.mark.parametrize(
     ("place", "output"),
     [
-        (card(head_size=60), "head size in multiples of 8 up to 256, but the model's is 60"),
+        (card(head_size=60), "that is a multiple of 8 and at most 256, but the model's is 60"),
         (card(head_size=264), "model's is 264"),
         (card(TURING), "flash_attn_2 needs compute capability 8.x to 12.x, but this GPU has 7.5"),
     ],

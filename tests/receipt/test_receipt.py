@@ -51,7 +51,7 @@ def test_covers_its_own_config_while_it_is_fresh(tmp_path):
 @pytest.mark.parametrize(
     ("receipt", "digest", "hours", "named"),
     [
-        (RECEIPT, "b" * 64, 1, "issued for config aaaaaaaaaaaa, this run's config is bbbbbbbbbbbb"),
+        (RECEIPT, "b" * 64, 1, "issued for config aaaaaaaaaaaa, but this run's config is bbbbbbbbbbbb"),
         (RECEIPT, "a" * 64, 24, "expired at"),
         (RECEIPT, "a" * 64, -1, "in the future"),
         (replace(RECEIPT, verdict="fail"), "a" * 64, 1, "verdict is fail"),

@@ -148,7 +148,7 @@ def test_the_file_of_squad_has_the_rows_of_its_lines(tmp_path, file, indent):
     (tmp_path / "train.json").write_text('{"data": [{"paragraphs": [{"context": "c"}]}]}')
     refusal_of(rows_of, "DAT001", "is not a SQuAD file: error after question 0", tmp_path / "train.json", {})
     (tmp_path / "train.json").write_text('{"data": [{"text": "a"}, {"text": "b"}]}')
-    with pytest.raises(ProjectError, match="is one JSON object, with the rows in its list `data`") as caught:
+    with pytest.raises(ProjectError, match="an entry of its list `data` has no `paragraphs`") as caught:
         rows_of(tmp_path / "train.json", {})
     assert "jq -c '.data[]'" in caught.value.hint
 

@@ -99,7 +99,8 @@ def test_only_a_step_as_it_is_written_names_a_checkpoint(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("selector", "named"), [("latest", "no such pointer"), ("{root}/7", "available checkpoints: 5")]
+    ("selector", "named"),
+    [("latest", "no such link to a checkpoint"), ("{root}/7", "available checkpoints: 5")],
 )
 def test_a_missing_target_is_named_with_what_is_there(tmp_path, selector, named):
     save(tmp_path, 5)

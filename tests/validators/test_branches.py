@@ -126,7 +126,7 @@ ROWS: list[Row] = [
     ("ATT001", {"config.model.attn_backend": "auto"},
      "facts.software.packages", {}, {"torch": "2.13"}, "torch"),
     ("ATT001", {}, "facts.gpus.0.compute_capability", [7, 5], [8, 0], "compute capability 8.x to 12.x"),
-    ("ATT001", {}, "config.model.num_attention_heads", 2, 3, "head size in multiples of 8"),
+    ("ATT001", {}, "config.model.num_attention_heads", 2, 3, "that is a multiple of 8"),
     ("ATT001", {"config.model.attn_backend": "flex", "config.model.kernel_backend": "torch"},
      "facts.software.packages", {"torch": "2.13"}, {"torch": "2.13", "triton": "3.6"}, "triton"),
     ("ATT001", {"facts.gpus": [HOPPER], "config.model.attn_backend": "flash_attn_varlen",

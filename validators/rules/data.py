@@ -6,7 +6,7 @@ from neobert.config.corpora import (
     BUILDER_NAMES,
     USE_PATH,
     corpus_label,
-    describe_builder,
+    file_format_message,
     is_remote,
     list_corpora,
 )
@@ -230,7 +230,7 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     for corpus in list_corpora(dataset):
         if corpus.path is None and corpus.name in BUILDER_NAMES:
             path = "dataset.mixture" if dataset.mixture else "dataset.name"
-            yield Violation(path, describe_builder(corpus.name), USE_PATH)
+            yield Violation(path, file_format_message(corpus.name), USE_PATH)
 
 
 @rule("DAT016", "masked-share-out-of-band", tasks=masks_tokens, severity=Severity.FAIL, level=Level.STATIC)

@@ -177,8 +177,8 @@ class DatasetConfig(ConfigSection):
     )
     cache_limit_gib: PositiveFloat | None = key(
         None,
-        "Limit for copies of prepared data from object stores in cache_dir, in GiB: the least "
-        "recently used are removed; null: no limit.",
+        "Maximum size in GiB of the copies in cache_dir of prepared data from object stores; the least "
+        "recently used are removed. Null: no limit.",
         affects="loading",
     )
 

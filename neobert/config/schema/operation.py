@@ -53,7 +53,9 @@ class WandbConfig(ConfigSection):
     project: str = key("neobert", "Project.")
     entity: str | None = key(None, "Team or user.")
     name: str | None = key(None, "Run name; null: the run directory's name.")
-    mode: Literal["online", "offline"] = key("online", "offline: write locally, for a later upload.")
+    mode: Literal["online", "offline"] = key(
+        "online", "online: upload during the run; offline: write locally, for a later upload."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -83,7 +85,7 @@ class GuardConfig(ConfigSection):
     )
     walltime_limit_hours: PositiveFloat | None = key(None, "Time limit of the run, in hours; null: none.")
     price_per_gpu_hour: NonNegativeFloat | None = key(
-        None, "Price for the cost in the plan, in any currency.", affects="reporting"
+        None, "Price of a GPU hour in any currency, for the cost in the plan.", affects="reporting"
     )
     receipt_ttl_hours: Annotated[float, gt(0), le(168)] = key(
         24.0, "Validity of a preflight receipt, in hours; at most a week."
@@ -92,7 +94,9 @@ class GuardConfig(ConfigSection):
         10.0, "Loss of a step, relative to the recent mean, that counts as a spike; null: disabled."
     )
     on_loss_spike: Literal["stop", "warn"] = key(
-        "stop", "stop: end the run before the optimizer step; warn: record the batches and continue."
+        "stop",
+        "Action on a loss spike. stop: end the run before the optimizer step; warn: record the batches and "
+        "continue.",
     )
     on_degradation: Literal["stop", "warn"] = key(
         "stop",

@@ -38,7 +38,10 @@ class _OpenBins:
             self._bins[gap].append(bins[group])
 
     def remove_tightest(self, length: int) -> tuple[int, Indices] | None:
-        """Remove all bins with the smallest gap of at least `length`; return (gap, bins [b]), or None."""
+        """Remove all bins with the smallest gap of at least `length` tokens.
+
+        Returns the gap and the bins [b], or None if no gap is that large.
+        """
         position = bisect_left(self._gaps, length)
         if position == len(self._gaps):
             return None

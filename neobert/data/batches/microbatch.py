@@ -43,8 +43,8 @@ class Microbatch:
         sample_ids: int64, one for each segment as it was built, see `SegmentStore.gather`.
         groups: int64, the example of each segment, counted from 0 in the microbatch; -1 for padding. The
             texts of an example follow each other.
-        scores: score of each segment, float32, laid out like `groups`; NaN for segments without
-            one. None: the task has no scores.
+        scores: score of each segment, float32, laid out like `groups`; NaN for a segment without a
+            score. None: the task has no scores.
         masked_ids: the tokens with masks, laid out like `input_ids`. None: the task has no masked words.
         masked_labels: targets of `masked_ids`, laid out like it; -100 elsewhere.
         cursor: position in the data after every rank has used its microbatch of this round.
@@ -71,7 +71,7 @@ class Microbatch:
 
     @property
     def num_masked(self) -> int:
-        """Number of targets in `masked_labels`; 0 without it."""
+        """Number of targets in `masked_labels`; 0 if the task has no masked words."""
         return 0 if self.masked_labels is None else int((self.masked_labels != IGNORED).sum())
 
     @property
@@ -81,7 +81,7 @@ class Microbatch:
         return (self.groups >= 0) & (self.groups != before)
 
     def label_all_examples(self) -> Microbatch:
-        """Return a copy in which the first segment of every example has label 0, and others none."""
+        """Return a copy with label 0 for the first segment of every example, and -100 for the others."""
         is_first = self.starts_example
         return replace(self, labels=torch.where(is_first, 0, IGNORED), num_targets=int(is_first.sum()))
 

@@ -82,8 +82,8 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
     limit = min(SLOT_MULTIPLE * ceil(expected * (1 + spread) / SLOT_MULTIPLE), rows * length)
     return Derived(
         BatchShape(rows, length, limit, is_packed=True, texts=texts),
-        f"{limit} {unit}: {rows * length:,} tokens / {statistics.mean:.0f} tokens each = "
-        f"{expected:.0f}, plus {SPREAD:.0f} standard deviations; plus {rows} for padding",
+        f"{limit} {unit}: {expected:.0f} expected ({rows * length:,} tokens / {statistics.mean:.0f} tokens "
+        f"each), plus {SPREAD:.0f} standard deviations; plus {rows} for padding",
     )
 
 

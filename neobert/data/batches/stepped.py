@@ -33,7 +33,7 @@ _CORPUS_STREAM, _STEP_STREAM = 0x736F75726365, 0x73746570
 
 @dataclass(frozen=True, eq=False)
 class SteppedText(MixedText):
-    """Several weighted corpora in one token store, one per step. Shares are shares of the steps."""
+    """Several weighted corpora in one token store. A step reads one; shares are shares of the steps."""
 
     def corpus_lengths(self, corpus: CorpusSlice) -> NDArray[np.int64]:
         """Return the lengths in tokens of a fixed sample of a corpus's examples."""
@@ -42,7 +42,7 @@ class SteppedText(MixedText):
         return self.store.lengths(corpus.first + places)
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the lengths of the corpus with the shortest examples, hence the most per step."""
+        """Return sampled lengths of the corpus with the shortest examples, which has the most per step."""
         return min(map(self.corpus_lengths, self.corpora), key=lambda lengths: float(lengths.mean()))
 
     @cached_property
@@ -75,7 +75,7 @@ class SteppedWindows:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Return the number of examples per step, by corpus."""
+        """Number of examples per step, by corpus."""
         return [
             self.text.examples_per_step(corpus, self.shape, self.microbatches) for corpus in self.text.corpora
         ]

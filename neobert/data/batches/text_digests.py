@@ -32,13 +32,16 @@ def text_digests(batch: Microbatch) -> Tensor:
 
 
 def text_scores(batch: Microbatch) -> Tensor:
-    """Return the score of each text, fp32 [texts]; NaN without one."""
+    """Return the score of each text, fp32 [texts]; NaN for a text without a score."""
     assert batch.scores is not None
     return batch.scores[: batch.num_segments]
 
 
 def without_scored_examples(batch: Microbatch, *, keeps_taught: bool = False) -> Microbatch:
-    """Replace scored examples with padding; with `keeps_taught`, keep teacher-scored ones."""
+    """Replace scored examples with padding: all, or with `keeps_taught` only those with a single score.
+
+    Examples that a teacher has scored have a score for each document.
+    """
     if batch.scores is None:
         return batch
     first, scores = first_text_indices(batch), text_scores(batch)

@@ -134,11 +134,11 @@ class Window:
 
 
 class MeasuredText(Protocol):
-    """Interface of training text with known lengths of examples: all, or a sample."""
+    """Interface of training text of which the lengths of all examples, or of a sample, are known."""
 
     @property
     def statistics(self) -> LengthStatistics:
-        """Statistics of the lengths."""
+        """Statistics of the lengths of examples, in tokens."""
 
     def sample_lengths(self) -> NDArray[np.int64]:
         """Return the lengths of a sample of examples, in tokens."""
@@ -254,7 +254,7 @@ def pack_window(
     sample_offset: int | NDArray[np.int64],
     after: Cursor | None,
 ) -> Window:
-    """Pack examples into microbatches and shuffle these by `seed`; None keeps the packing order."""
+    """Pack examples into microbatches, and shuffle the microbatches unless `seed` is None."""
     is_sorted = seed is not None and start.packer >= FIRST_WITH_SIMILAR_ROWS
     plan = plan_microbatches(store.lengths(examples), shape, packer, is_sorted=is_sorted)
     order = np.arange(plan.num_bins, dtype=np.int64)
@@ -269,14 +269,17 @@ def pack_window(
 def plan_microbatches(
     lengths: NDArray[np.int64], shape: BatchShape, packer: Packer, *, is_sorted: bool
 ) -> PackPlan:
-    """Assign examples of `lengths` [n] tokens to microbatches; `is_sorted`: by length, if rows are padded."""
+    """Assign examples of `lengths` [n] tokens to microbatches.
+
+    With `is_sorted`, the padded rows of a microbatch have similar lengths; packing ignores it.
+    """
     if shape.is_packed:
         return packer(lengths, shape.capacity, shape.max_examples)
     return _plan_rows(lengths, shape, is_sorted=is_sorted)
 
 
 def _plan_rows(lengths: NDArray[np.int64], shape: BatchShape, *, is_sorted: bool) -> PackPlan:
-    """Assign examples to padded rows; `is_sorted`: examples of similar length together, for less padding."""
+    """Assign examples to microbatches of padded rows; with `is_sorted`, of similar length, to pad less."""
     places = np.arange(len(lengths), dtype=np.int64)
     offsets = np.append(places[:: shape.max_examples], len(lengths)).astype(np.int64)
     if is_sorted:

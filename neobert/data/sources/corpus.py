@@ -16,7 +16,7 @@ from neobert.config.corpora import (
     TOKENIZER_OF_THE_IDS,
     USE_PATH,
     corpus_paths,
-    describe_builder,
+    file_format_message,
     list_corpora,
 )
 from neobert.config.schema import DatasetConfig
@@ -69,7 +69,7 @@ class Corpus:
         return self.train.label
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the texts of the training rows from the beginning."""
+        """Iterate over the texts of the training rows. Raises DAT001 for token ids instead of text."""
         names = [field.name for field in self.train.rows.fields if field.is_text]
         for row in RetryingReader.from_config(self.train, self.config):
             if any(isinstance(row[name], TokenText) for name in names):
@@ -141,7 +141,10 @@ def with_evaluation_table(corpus: Corpus, path: str, rows: RowFormat, describe: 
 
 
 def _open_mixture(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> Corpus:
-    """Join the corpora of a mixture; each splits off its own evaluation documents."""
+    """Join the corpora of a mixture; each splits off its own evaluation documents.
+
+    Raises DAT013 if a path or name is also set, DAT018 for a stream.
+    """
     if config.path is not None or config.name is not None:
         key = "dataset.path" if config.path is not None else "dataset.name"
         raise ProjectError(
@@ -173,7 +176,7 @@ def _open_splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile)
     if config.name.startswith(BUILTIN):
         return {"train": lambda: _builtin_source(str(config.name), rows)}
     if config.name in BUILDER_NAMES:
-        raise ProjectError("DAT013", describe_builder(config.name), USE_PATH, "dataset.name")
+        raise ProjectError("DAT013", file_format_message(config.name), USE_PATH, "dataset.name")
     return hub_splits(config, rows)
 
 

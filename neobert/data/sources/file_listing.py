@@ -98,7 +98,7 @@ def list_files(root: Path) -> Iterator[Path]:
 
 
 def unreadable_kind(file: Path) -> str:
-    """Return `empty`, `FIFO`, `socket` or `device` for a file without readable text; else an empty string.
+    """Return what a file without readable text is, such as `empty` or `FIFO`; else an empty string.
 
     Raises DAT001 for a broken link, a file that cannot be accessed, and a truncated file of 0 bytes.
     """

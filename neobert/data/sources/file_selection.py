@@ -285,7 +285,7 @@ def _without_textless_tables(
 
 
 def _find_column(path: Path, rows: RowFormat) -> tuple[str | None, ProjectError | None]:
-    """Return a table's columns (None without rows), and the error of reading them, if any."""
+    """Return a table's columns, or None if it has no rows, and the error of reading them, or None."""
     from neobert.data.sources.text_files import file_columns  # `lint` of text elsewhere does without
 
     try:

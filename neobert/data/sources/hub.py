@@ -98,7 +98,7 @@ def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping
     """Return the splits by name of a dataset's only configuration, or of one named in `configurations`.
 
     `name` may also be the path of a local copy of the repository. Raises DAT001, with a hint that ends with
-    `hint`, if the dataset cannot be loaded, or has several configurations and none of these.
+    `hint`, if the dataset cannot be loaded, or has several configurations, none of them in `configurations`.
     """
     datasets = _import_datasets(name)
     with _offline_if_unreachable(name) as is_cut_off:

@@ -19,9 +19,10 @@ NO_TEXT, NO_LABEL = "text", "label"
 
 
 def first_incomplete_rows(dataset: DatasetConfig, rows: RowFormat, wanted: Collection[str]) -> dict[str, str]:
-    """Return the location of the first row without a text and without a label; `wanted` names what is sought.
+    """Return the location of the first row that lacks a text, and of the first that lacks a label.
 
-    The first `LABELLED_ROWS` rows of local training files are searched, rows held out of them too.
+    `wanted` selects `NO_TEXT`, `NO_LABEL` or both. Only the first `LABELLED_ROWS` rows of local training
+    files are searched, including rows held out for evaluation.
     """
     found: dict[str, str] = {}
     if not wanted:
@@ -31,7 +32,7 @@ def first_incomplete_rows(dataset: DatasetConfig, rows: RowFormat, wanted: Colle
             _located_rows(each, rows) for each in list_corpora(dataset) if each.path
         )
         for location, row in islice(located, LABELLED_ROWS):
-            if (lacking := _lacking(row, rows)) in wanted:
+            if (lacking := _missing_part(row, rows)) in wanted:
                 found.setdefault(lacking, location)
             if len(found) == len(wanted):
                 break
@@ -47,7 +48,7 @@ def _located_rows(dataset: DatasetConfig, rows: RowFormat) -> Iterator[tuple[str
             yield location, rows.row(values, columns, location)
 
 
-def _lacking(row: Row, rows: RowFormat) -> str:
+def _missing_part(row: Row, rows: RowFormat) -> str:
     """Return what a row lacks; empty for a complete row. A pair with one text is complete."""
     if not any(str(row[field.name]).strip() for field in rows.fields if field.is_text):
         return NO_TEXT

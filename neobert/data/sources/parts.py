@@ -57,7 +57,7 @@ class SlicedSource(_DerivedSource):
         return _SliceReader(self, state)
 
     def count(self) -> int | None:
-        """Return the number of documents in the slice, computed from the count of the whole source."""
+        """Return the number of documents in the slice; None if the source cannot be counted."""
         total = self.source.count()
         if total is None:
             return None

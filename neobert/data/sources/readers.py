@@ -75,7 +75,7 @@ class FileSource:
 
     @property
     def column(self) -> str | None:
-        """Columns and name of the first file with columns, or None; columns are chosen for each file."""
+        """Columns of the first file that has columns, with its name; None if no file has columns."""
         found = ((file_columns(path, self.rows), path.name) for path in self.files)
         return next((f"{column} (in {name})" for column, name in found if column is not None), None)
 

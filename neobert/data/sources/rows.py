@@ -48,7 +48,7 @@ def choose_column(
     if len(found) == 1:
         return found[0]
     if found:
-        raise column_error(f"several columns may be the text: {', '.join(found)}", columns, location, setting)
+        raise column_error(f"several columns match: {', '.join(found)}", columns, location, setting)
     raise column_error(f"none of the columns is named {', '.join(candidates)}", columns, location, setting)
 
 
@@ -80,7 +80,10 @@ def parse_text(value: object, column: str, location: str, setting: str = TEXT_SE
 
 
 def column_error(message: str, columns: Mapping[str, object], location: str, setting: str) -> ProjectError:
-    """Return DAT011 with a hint that lists the columns: for the text, only columns of strings."""
+    """Return DAT011 with a hint that lists the columns, or only columns of strings for the text.
+
+    If the first line looks like a row, the hint also suggests a header line.
+    """
     names, ways = list(columns), []
     if setting in (TEXT_SETTING, TEXT_OPTION):
         ways = [NESTED] * any(isinstance(value, Mapping | list | tuple) for value in columns.values())

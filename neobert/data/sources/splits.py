@@ -29,7 +29,7 @@ _SPLIT = re.compile(r"^(?P<name>[\w.\-]+)(?:\[(?P<start>-?\d+%?)?:(?P<stop>-?\d+
 
 
 class SplitSlice(NamedTuple):
-    """A split name and a slice; a bound is (number, is_percent), or None if the slice is open."""
+    """A split name and a slice; a bound is (number, is_percent), or None if that end is open."""
 
     name: str
     start: tuple[int, bool] | None = None

@@ -19,7 +19,7 @@ _SHAPE = "write an object with data, paragraphs and qas, as SQuAD has them, or o
 
 
 def is_squad(beginning: str) -> bool:
-    """Return whether a JSON file with this beginning is an object with a list `data`."""
+    """Return whether a JSON file begins like SQuAD: with `{"data": [`, possibly after a version."""
     return _BEGINNING.match(beginning) is not None
 
 
@@ -52,6 +52,6 @@ def squad_rows(texts: Iterable[str], path: Path) -> Iterator[tuple[str, Mapping[
     except (KeyError, TypeError, AttributeError) as error:
         if number == 0 and error.args == (_PARAGRAPHS,):
             raise unreadable_error(
-                path, "is one JSON object, with the rows in its list `data`", _FROM_LIST
+                path, "is not a SQuAD file: an entry of its list `data` has no `paragraphs`", _FROM_LIST
             ) from error
         raise unreadable_error(path, f"is not a SQuAD file: error after question {number}", _SHAPE) from error

@@ -211,7 +211,7 @@ def array_objects(chunks: Iterable[str], max_characters: int) -> Iterator[dict[s
 
 
 def _parse_objects(text: str, expected: str) -> _ParsedObjects:
-    """Parse all complete objects of `text`, which starts where the token `expected` must follow."""
+    """Parse all complete objects of `text`, whose first token must be of the kind `expected`."""
     objects: list[dict[str, Any]] = []
     offset = _skip_whitespace(text, 0)
     while offset < len(text):
@@ -299,7 +299,7 @@ def _select_columns(table: Any, path: Path, rows: RowFormat) -> dict[str, str]:
 
 
 def _example_value(kind: str) -> object:
-    """Return a value for hints by the type of a column: a text, a nested value, or a number."""
+    """Return a sample value of a column type, for hints: "" for text, () for nested types, 0 for others."""
     if "<" in kind and not kind.startswith("dictionary"):
         return ()
     return "" if "string" in kind else 0

@@ -1,11 +1,10 @@
 """Rows of one file: plain text, a table or parquet, plain or compressed.
 
 A document of a `.txt` or Markdown file is a paragraph: the lines between blank lines, or a line of its own
-with `dataset.document_per_line`. Line endings become LF, as in
-`datasets`. A file without blank lines is one long document, which `dataset.long_documents` later splits or
-truncates; documents beyond `MAX_RUN_CHARACTERS` are split there first, at the end of a line, or at
-whitespace inside a longer line. In other formats, each row is a document. Files need not fit in memory, nor
-lines of a `.txt` file.
+with `dataset.document_per_line`. Line endings become LF, as in `datasets`. A file without blank lines is
+one long document, which `dataset.long_documents` later splits or truncates; documents beyond
+`MAX_RUN_CHARACTERS` are split there first, at the end of a line, or at whitespace inside a longer line. In
+other formats, each row is a document. Neither files nor lines of a `.txt` file have to fit in memory.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def shard_rows(path: Path) -> Iterator[Row]:
 
 
 def _read_metadata(path: Path) -> tuple[str, int]:
-    """Return the type code of the ids, and the number of tokens."""
+    """Return the `array` type code of the ids, and the number of tokens."""
     with path.with_name(f"{path.name}.metadata").open("rb") as file:
         lines = file.read(_MAX_METADATA_BYTES).decode("utf-8").split("\n")
     return _TYPES[lines[0].rpartition("|")[2]], int(lines[1])

@@ -108,7 +108,7 @@ def conversion_to_text(suffix: str, path: Path) -> tuple[str, str] | None:
 
 
 def check_start(start: bytes, path: Path, expected_mark: bytes | None = None) -> None:
-    """Raise DAT001 if the first bytes are the magic number of a format other than the expected one."""
+    """Raise DAT001 if a file starts like UTF-16, or with the magic number of an unexpected format."""
     if start[_TAR_MARK_OFFSET:].startswith(_TAR_MARK):
         raise unreadable_error(path, _TAR[0], _fill_file_hint(_TAR[1], path))
     for mark, (message, hint) in _MARKS.items():

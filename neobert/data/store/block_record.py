@@ -51,7 +51,7 @@ class BlockRecord:
 
 
 def record_counts(record: dict[str, Any]) -> Counts:
-    """Return the counts of a record."""
+    """Parse the counts in a block's record."""
     counts = dict(record["counts"])
     faults = {kind: Occurrence(**each) for kind, each in counts.pop("faults", {}).items()}
     return Counts(**counts, faults=faults)

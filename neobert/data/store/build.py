@@ -108,7 +108,7 @@ def content_hash(content: Any) -> str:
 
 
 def evaluation_budget(config: RunConfig) -> int | None:
-    """Return the number of evaluation tokens to read from a stream; None for all."""
+    """Return the number of evaluation tokens to read from a stream; None if all are read."""
     batches = config.trainer.eval_max_batches
     if not config.dataset.streaming or batches is None:
         return None

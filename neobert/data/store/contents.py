@@ -100,7 +100,7 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
 
 
 def _count_left_out_rows(config: RunConfig, counts: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of rows of a table that are left out, by what they lack: text or label."""
+    """Return the number of rows left out, by what they lack (text or label); empty if there are none."""
     if not spec_of(config).reads_table:
         return {}
     number = {"text": counts["empty"], "label": counts.get("left_out", {}).get("label", 0)}
@@ -121,7 +121,7 @@ def describe_pairs(
 
 
 def score_statistics(store: SegmentStore | DocumentStream | None) -> dict[str, float]:
-    """Return mean, std, min and max of the scores in a side column; empty if none are read."""
+    """Return mean, std, min and max of the scores in a side column; empty if the text has none."""
     if not isinstance(store, SegmentStore):
         return {}
     for name in store.column_names:
@@ -140,9 +140,9 @@ def score_statistics(store: SegmentStore | DocumentStream | None) -> dict[str, f
 
 
 def _compare_weight_tokens(config: RunConfig, tokenizer: TokenizerBundle) -> dict[str, int]:
-    """Count the tokens of the initial weights' tokenizer, and those with another id or none here.
+    """Count the tokens of the initial weights, and those that have another id or none in `tokenizer`.
 
-    Empty without a readable tokenizer.json.
+    Empty if the weights have no readable tokenizer.json.
     """
     weights = initial_weights(config)
     file = None if weights is None else folder_of_weights(Path(weights)) / TOKENIZER
@@ -261,7 +261,7 @@ class MaskCount:
 
     def add(self, batch: Microbatch) -> None:
         """Add the tokens, targets and wrong labels of one microbatch."""
-        is_token = _is_token(batch)
+        is_token = _text_mask(batch)
         labels, ids = batch.labels.flatten(), batch.input_ids.flatten()
         is_target = labels != IGNORED
         original = torch.where(is_target, labels, ids)
@@ -287,7 +287,7 @@ class MaskCount:
         }
 
 
-def _is_token(batch: Microbatch) -> torch.Tensor:
+def _text_mask(batch: Microbatch) -> torch.Tensor:
     """Return the mask of the positions that hold text, flattened."""
     if batch.attention_mask is not None:
         return batch.attention_mask.flatten() if batch.num_tokens else torch.zeros(1, dtype=torch.bool)

@@ -37,7 +37,7 @@ def compared_fields(config: RunConfig, rows: RowFormat) -> list[str]:
 
 
 def row_digest(key: str) -> bytes:
-    """Return the digest that copies of a row share, ignoring case and whitespace; empty without text."""
+    """Return a digest of a row's texts, ignoring case and whitespace; empty for a row without text."""
     text = BETWEEN_TEXTS.join(map(without_whitespace_and_case, key.split(BETWEEN_TEXTS))).strip(BETWEEN_TEXTS)
     return text_digest(text) if text else b""
 
@@ -81,7 +81,7 @@ def count_copies(training: Iterable[Digests], evaluation: Digests) -> tuple[int,
 
 
 def _count_shared_texts(splits: Mapping[str, dict[str, Any]], written: Written) -> None:
-    """Count the rows of pairs with a text that occurs elsewhere: in another source, in the other split."""
+    """Count training pairs with a text of another source, and evaluation pairs with a training text."""
     counts = splits["train"]["counts"]
     sources = _read_text_digests("train", written)
     counts["texts_of_other_sources"], counts["texts_compared"] = _count_rows_sharing_text(

@@ -38,7 +38,7 @@ def pair_counts(microbatches: Sequence[Microbatch], per_step: int) -> dict[str, 
 
 
 def _repeated_share(queries: torch.Tensor, answers: torch.Tensor) -> float:
-    """Return the share of other pairs that contain a text of a pair, in chunks to bound memory."""
+    """Return the share of combinations of two pairs in which the second repeats a text of the first."""
     same = 0
     for rows in torch.arange(len(queries)).split(ROWS):
         query, answer = queries[rows, None], answers[rows, None]

@@ -28,7 +28,7 @@ from neobert.data.store.build_lock import build_lock
 from neobert.data.store.checksums import altered_files, manifest_files
 from neobert.data.store.overlap import compared_fields
 from neobert.data.store.part_writer import PartWriter
-from neobert.data.store.prepare import open_request
+from neobert.data.store.prepare import build_preparation_request
 from neobert.data.store.prepared_data import list_different_values
 from neobert.data.store.report import split_report
 from neobert.data.store.token_store import read_manifest
@@ -52,7 +52,7 @@ def prepare_part(config: RunConfig, output: Path, part: PartNumber) -> dict[str,
     """
     check_not_a_child()
     _check_can_be_split(config)
-    request = open_request(config, size_and_end_digest, is_parted=True)
+    request = build_preparation_request(config, size_and_end_digest, is_parted=True)
     key, folder = request.key(), output / part.folder
     shares, largest = _assign_blocks(request, part)
     with build_lock(output / f".{part.folder}.lock") as on_progress:

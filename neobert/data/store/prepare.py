@@ -56,13 +56,15 @@ def prepare(
     if is_remote(config.dataset):
         fetch(config.dataset, on_progress)
     if (joined := joined_folder(config.dataset)) is not None:
-        return open_prepared(joined, open_request(config, size_and_end_digest))
+        return open_prepared(joined, build_preparation_request(config, size_and_end_digest))
     cache = cache_folder(config.dataset)
     if output is not None and output.absolute() == cache.absolute():
         cache = output.parent  # the complete folder replaces an empty one, so no lock may be in it
     is_joined = output is None and _is_joined(cache)
     describe = describe_by_ends if config.dataset.streaming else FileDigests(cache / DIGESTS).describe
-    request = open_request(config, size_and_end_digest if is_joined else describe, is_parted=is_joined)
+    request = build_preparation_request(
+        config, size_and_end_digest if is_joined else describe, is_parted=is_joined
+    )
     key = request.key()
     folder = output or (cache if (cache / MANIFEST).exists() else cache / key)
     if not (folder / MANIFEST).exists():
@@ -89,7 +91,9 @@ def _is_joined(folder: Path) -> bool:
     return False
 
 
-def open_request(config: RunConfig, describe: DescribeFile, *, is_parted: bool = False) -> PreparationRequest:
+def build_preparation_request(
+    config: RunConfig, describe: DescribeFile, *, is_parted: bool = False
+) -> PreparationRequest:
     """Open the text and the tokenizer of a config; `describe` identifies the content of a file."""
     spec = spec_of(config)
     rows = spec.rows(config)

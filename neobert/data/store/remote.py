@@ -180,7 +180,10 @@ def _is_in_part_folder(name: str) -> bool:
 
 
 def make_room(folder: Path, num_bytes: int, limit_gib: float | None) -> None:
-    """Remove the least recently used copies until `num_bytes` fit the limit. Raises DAT009 beyond it."""
+    """Remove the least recently used copies until `num_bytes` more bytes fit within the limit.
+
+    Raises DAT009 if `num_bytes` alone exceeds it.
+    """
     if limit_gib is None:
         return
     if num_bytes > limit_gib * GIB:

@@ -27,7 +27,7 @@ def split_report(label: str, counts: Counts) -> dict[str, Any]:
 
 
 def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> dict[str, Any]:
-    """Return the size of the microbatches in tokens and slots, its reason, and segment length statistics."""
+    """Return the tokens and slots of a microbatch, how they were derived, and segment length statistics."""
     return {
         "tokens": shape.value.capacity,
         "slots": shape.value.num_slots,

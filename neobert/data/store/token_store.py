@@ -68,7 +68,7 @@ class TokenStore(SegmentStore):
         return tuple(self.columns)
 
     def column(self, name: str) -> Iterator[NDArray[Any]]:
-        """Yield one array, all values of a side column."""
+        """Yield all values of a side column, as one array."""
         yield self.columns[name]
 
     def highest_id(self) -> int:
@@ -77,7 +77,7 @@ class TokenStore(SegmentStore):
 
     @cached_property
     def _example_bounds(self) -> NDArray[np.int64] | None:
-        """First segment of each example, and N; int64 [E + 1]. None: an example per segment."""
+        """First segment of each example, then N, int64 [E + 1]; None if every segment is an example."""
         group = self.columns.get(GROUP)
         return None if group is None else np.append(first_segments(group), self.num_segments)
 

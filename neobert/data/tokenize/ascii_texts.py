@@ -15,7 +15,10 @@ _UNICODE_FORMS = frozenset({"NFC", "NFD", "NFKC", "NFKD", "StripAccents"})
 
 
 def ascii_tokenizer(backend: Tokenizer) -> Tokenizer | None:
-    """Return a faster tokenizer with the same tokens for ASCII texts; None if there is none."""
+    """Return a faster tokenizer with the same tokens for ASCII texts, or None.
+
+    None if no normalization can be left out, or if an added token is not ASCII.
+    """
     content = json.loads(backend.to_str())
     normalizer = _ascii_normalizer(content["normalizer"])
     # The normalizer also changes added tokens, and "café" may be "cafe" to the whole normalizer only.
@@ -25,7 +28,7 @@ def ascii_tokenizer(backend: Tokenizer) -> Tokenizer | None:
 
 
 def _ascii_normalizer(normalizer: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the description of a normalizer without the steps that leave ASCII as it is."""
+    """Return a normalizer's description without the steps that do not change ASCII; None if none is left."""
     if normalizer is None or normalizer["type"] in _UNICODE_FORMS:
         return None
     if normalizer["type"] == "Sequence":

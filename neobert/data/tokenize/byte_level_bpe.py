@@ -27,8 +27,8 @@ WORDS = Regex(
 def train_bpe(texts: Iterable[str], config: TokenizerConfig, vocab_size: int) -> Tokenizer:
     """Train a byte-level BPE of at most `vocab_size` tokens on texts that can be read twice.
 
-    A token includes the space before its word. A text has a space before its first word too, so that a word
-    has the same tokens at every place, also in a list of words.
+    A token includes the space before its word. A space is added before the first word of a text, so that a
+    word has the same tokens in every position, also in a list of words.
     About the first `MAX_CHARACTERS` characters of `texts` are read.
     Raises TOK004 for a size that is too small for words, DAT004 if there is no text.
     """

@@ -175,10 +175,10 @@ class SegmentEncoder:
     """Encoder of texts as framed segments of at most `max_length` tokens.
 
     Attributes:
-        is_plain: a special token that a text spells, such as "[SEP]", is plain text. So it is where a row has
-            parts (pairs, words): fields separate them, and no part may look like two. A text by itself is
-            read as its tokenizer reads it, like in a pipeline: "title [SEP] body" has a separator, unless the
-            tokenizer declares `split_special_tokens`.
+        is_plain: whether a special token that a text spells, such as "[SEP]", is tokenized as plain text.
+            True for rows with parts (pairs, words), of which none may look like two. A text by itself is
+            tokenized as in a pipeline: "title [SEP] body" has a separator, unless the tokenizer declares
+            `split_special_tokens`.
         ascii_backend: a faster tokenizer with the same tokens for texts in ASCII; None: `backend`.
     """
 
@@ -282,7 +282,7 @@ class SegmentEncoder:
         return bool(before + after == whole)
 
     def _kept_bounds(self, num_tokens: int, counts: Counts) -> Iterable[tuple[int, int]]:
-        """Return the bounds of the pieces of a text that are kept: all of it, some of it, or nothing."""
+        """Return the bounds of the pieces of a text to keep (all, some or none), and count the text."""
         length = num_tokens + self.framing.size
         counts.documents += 1
         if not num_tokens:
@@ -299,7 +299,10 @@ class SegmentEncoder:
     def keep_pieces(
         self, num_tokens: int, pieces: Iterator[tuple[int, int]], counts: Counts
     ) -> Iterable[tuple[int, int]]:
-        """Return the kept pieces of a text above `max_length`: all, the first or none. Count the text."""
+        """Return the pieces to keep of a text longer than `max_length`, and count the text.
+
+        These are all, the first or none, as `long_documents` states.
+        """
         if self.long_documents == "split":
             counts.split += 1
             return pieces

@@ -41,7 +41,7 @@ class Framing:
         return [*ids, *self.end]
 
     def remove_frame(self, ids: Sequence[int]) -> Sequence[int]:
-        """Return the ids of a text without its frame, or without the half of the frame that they have."""
+        """Return the ids of a text without `start` before them and `end` after them, where present."""
         start = len(self.start) if self.start and tuple(ids[: len(self.start)]) == self.start else 0
         stop = max(start, len(ids) - len(self.end))
         return ids[start : stop if tuple(ids[stop:]) == self.end else len(ids)]

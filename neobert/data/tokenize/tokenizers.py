@@ -252,7 +252,7 @@ def _vocabulary_without_inert_tokens(tokenizer: PreTrainedTokenizerFast) -> dict
 
 
 def _inert_names(vocabulary: Mapping[str, int], size: int) -> list[str]:
-    """Return the names of the inert tokens that a vocabulary lacks to be `size` tokens long."""
+    """Return the names of the inert tokens that extend a vocabulary to `size` tokens."""
     num_inert = sum(1 for token in vocabulary if INERT.fullmatch(token))
     return [INERT_TOKEN.format(num_inert + number) for number in range(size - len(vocabulary))]
 

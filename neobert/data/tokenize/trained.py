@@ -43,7 +43,7 @@ def train_tokenizer(
 
 
 def trained_vocab_size(config: TokenizerConfig) -> int:
-    """Return the size of the vocabulary to train."""
+    """Return tokenizer.vocab_size, or the size of BERT's vocabulary if it is null."""
     return config.vocab_size or BERT_SIZE
 
 

@@ -31,7 +31,7 @@ def is_bert_uncased(config: TokenizerConfig) -> bool:
 def normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
     """Build the normalizer of the tokenizer to train: NFC, and the options of the config.
 
-    WordPiece has whitespace around each Chinese character, because it splits text into words at whitespace.
+    For WordPiece, which splits words at whitespace, whitespace is added around each Chinese character.
     """
     if is_bert_uncased(config):
         return normalizers.BertNormalizer(lowercase=True)

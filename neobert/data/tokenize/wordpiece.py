@@ -41,7 +41,7 @@ def train_wordpiece(texts: Iterable[str], config: TokenizerConfig, vocab_size: i
     counting = Progress("tokenizer: counting letters", "documents")
     counts = _count_letters(count_texts(texts, counting), backend)
     require_text(has_text=bool(counts))
-    letters = _alphabet(counts, config, vocab_size)
+    letters = _frequent_letters(counts, config, vocab_size)
     continuations = [CONTINUATION + letter for letter in letters if _continues_words(letter, backend)]
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
@@ -87,7 +87,7 @@ def _count_letters(texts: Iterable[str], backend: Tokenizer) -> Counter[str]:
     return counts
 
 
-def _alphabet(counts: Counter[str], config: TokenizerConfig, vocab_size: int) -> list[str]:
+def _frequent_letters(counts: Counter[str], config: TokenizerConfig, vocab_size: int) -> list[str]:
     """Return the most frequent letters, sorted; at most a quarter of `vocab_size`."""
     letters = sorted(counts, key=lambda letter: (-counts[letter], letter))
     size = MAX_ALPHABET

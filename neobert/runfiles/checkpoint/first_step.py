@@ -15,7 +15,7 @@ from neobert.runfiles.run_dir import AUTO, NEVER
 
 
 def continued_step(place: str | None) -> int:
-    """Return the step that trainer.continue_from names; 0 if it is None or names no step."""
+    """Return the step of trainer.continue_from: a checkpoint's, a run's newest, or 0 if it names none."""
     if place is None:
         return 0
     path = Path(place)

@@ -107,7 +107,7 @@ def find_checkpoint_and_rejected(
 
 
 def newest_usable_checkpoint(root: Path, verify: Verify = verify_checkpoint) -> Path | None:
-    """Return the newest checkpoint that passes verification, or None. Skips damaged and unreadable ones."""
+    """Return the newest checkpoint that is readable and passes verification, or None if none does."""
     for step in reversed(checkpoint_steps(root)):
         with suppress(ProjectError, PermissionError):
             if verify(root / str(step)).step == step:
@@ -116,10 +116,10 @@ def newest_usable_checkpoint(root: Path, verify: Verify = verify_checkpoint) -> 
 
 
 def best_or_newest_checkpoint(root: Path) -> Path:
-    """Return the best checkpoint of a folder, else the newest, after verification.
+    """Return the best checkpoint of a folder, or the newest if no best one is linked, after verification.
 
-    A run with `trainer.metric_for_best_model` has a best one. Raises `ProjectError` CKP007 if it is damaged;
-    an older one, which is another model, is only named.
+    Raises `ProjectError` CKP007 if it is damaged; the hint names the newest usable one, which is another
+    model.
     """
     folder = follow_pointer(root, BEST) or root / str(checkpoint_steps(root)[-1])
     try:
@@ -215,7 +215,7 @@ def _selected_folder(root: Path, selector: str) -> Path:
     if pointer is not None:
         folder = follow_pointer(pointer.parent, pointer.name)
         if folder is None:
-            raise unusable_checkpoint_error(pointer, "no such pointer", AUTO_HINT)
+            raise unusable_checkpoint_error(pointer, "no such link to a checkpoint", AUTO_HINT)
         return folder
     if path.is_file():
         raise unusable_checkpoint_error(path, "the path is a file, not a folder", AUTO_HINT)
