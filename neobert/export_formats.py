@@ -30,7 +30,7 @@ class ExportFormat(NamedTuple):
 
     @property
     def install_command(self) -> str:
-        """Return the pip command that installs the packages of this format."""
+        """The pip command that installs the packages of this format."""
         return " ".join(["pip install", *(f"'{each}'" for each in self.requirements)])
 
     def missing_packages(self) -> list[str]:

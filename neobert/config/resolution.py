@@ -57,7 +57,7 @@ class Resolution(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of the configuration."""
+        """SHA-256 of the configuration."""
         return digest(self.config)
 
 

@@ -54,11 +54,11 @@ class PluggedRows:
 
     @cached_property
     def length(self) -> int:
-        """Return the number of rows."""
+        """Number of rows."""
         return int(self.plugin.call_guarded(len, self.data))
 
     def row(self, index: int) -> Mapping[str, Any]:
-        """Return a row, a mapping with the columns of the task."""
+        """Return a row, with the columns of the task. Raises `PluginError` unless it is a mapping."""
         row = self.plugin.call_guarded(self.data.__getitem__, index)
         if not isinstance(row, Mapping):
             raise self.plugin.invalid_result_error(
@@ -83,7 +83,7 @@ class PluggedRows:
 
     @cached_property
     def identity(self) -> list[Any]:
-        """Return the number of rows and a digest of their content, since a function may read other files."""
+        """Number of rows and a digest of their content, since a function may read other files."""
         digest = hashlib.blake2b(digest_size=16)
         for index in range(self.length):
             digest.update(serialize_row(self.row(index)))
@@ -91,5 +91,5 @@ class PluggedRows:
 
 
 def serialize_row(row: Mapping[str, Any]) -> bytes:
-    """Serialize a row to bytes, the same in every process."""
+    """Serialize a row to JSON, the same in every process: keys sorted, other types such as dates as text."""
     return json.dumps(dict(row), sort_keys=True, default=str).encode("ascii") + b"\n"

@@ -32,7 +32,7 @@ class PluggedHook:
 
     @property
     def name(self) -> str:
-        """Return file and function without the folder, the key of its state in checkpoints."""
+        """File and function without the folder, the key of its state in checkpoints."""
         return PurePath(self.plugin.label).name
 
     def notify(self, event: str, *arguments: Any) -> None:

@@ -49,7 +49,7 @@ class RequestedPlugin(NamedTuple):
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Return the parts of the key, such as ("plugins", "metrics", "0")."""
+        """Parts of the key, such as ("plugins", "metrics", "0")."""
         return tuple(self.key.split("."))
 
 

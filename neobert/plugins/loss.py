@@ -30,7 +30,10 @@ class PluggedLoss:
     plugin: Plugin
 
     def __call__(self, logits: Tensor, labels: Tensor, num_targets: int) -> Tensor:
-        """Return the summed loss of logits [..., L] over the labels [...] that are not -100 or NaN."""
+        """Return the summed loss of logits [..., L] over the labels [...] that are not -100 or NaN.
+
+        `num_targets` is the number of these labels. Raises `PluginError` unless each gets one loss.
+        """
         is_score = labels.is_floating_point()
         rows, labels = logits.flatten(0, -2), labels.flatten()
         if not num_targets:

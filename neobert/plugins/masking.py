@@ -48,7 +48,7 @@ class PluggedMasking:
 
     @property
     def labels_tokens(self) -> bool:
-        """Return True: labels are per token."""
+        """True, since labels are per token."""
         return True
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:

@@ -103,7 +103,7 @@ REPEAT = {
 
 
 def not_repeatable_error(plugin: Plugin, what: str) -> PluginError:
-    """Build the error for results that differ between two calls."""
+    """Build the error for results that differ between two calls; `what` is a predicate of the plug-in."""
     return plugin.build_error(f"{plugin.key} ({plugin.name}) {what}", REPEAT[plugin.kind])
 
 
@@ -194,7 +194,7 @@ def _are_close(left: Mapping[str, Any], right: Mapping[str, Any], tolerance: flo
 
 
 def test_loss(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noqa: ARG001
-    """Compute the loss of synthetic logits twice, and again with half of the labels, and compare."""
+    """Compare losses of synthetic logits: twice, and summed over two halves. Check the gradient."""
     import torch
 
     from neobert.plugins.loss import PluggedLoss
@@ -227,7 +227,10 @@ def test_loss(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noq
 
 
 def test_hooks(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noqa: ARG001
-    """Build the hook object and restore its state. Events are not sent, since a hook may notify people."""
+    """Build the hook object, restore its state, and check that its class saves the attributes it changes.
+
+    Events are not sent, since a hook may notify people.
+    """
     hook = PluggedHook.from_plugin(plugin)
     state = hook.state()
     again = PluggedHook.from_plugin(plugin)

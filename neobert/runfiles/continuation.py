@@ -99,7 +99,7 @@ def source_provenance(folder: Path, state: Mapping[str, Any]) -> dict[str, Any]:
 def with_source_text(config: RunConfig, source: Mapping[str, Any]) -> RunConfig:
     """Return the config with the dataset and tokenizer sections of the source run.
 
-    Keys of `dataset` that only affect loading keep their value. The dataset plug-in is this run's.
+    Keys of `dataset` that only affect loading keep their value. The dataset plug-in is removed.
     """
     own = to_dict(config)
     text = {name: _legacy_section_defaults(name) | source[name] for name in TEXT_SECTIONS}

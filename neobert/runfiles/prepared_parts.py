@@ -45,12 +45,12 @@ class PartNumber(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Return the name of the part's folder."""
+        """Name of the part's folder."""
         return f"part-{self.number}-of-{self.of}"
 
     @property
     def option(self) -> str:
-        """Return the part as a value of --part."""
+        """The part as K/N, the value of --part."""
         return f"{self.number}/{self.of}"
 
     @classmethod

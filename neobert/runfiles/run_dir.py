@@ -87,7 +87,7 @@ def heartbeat_path(run_dir: Path, rank: int) -> Path:
 
 
 def ranks_with_heartbeat(run_dir: Path) -> list[int]:
-    """Return the ranks that have a heartbeat file, in ascending order."""
+    """Return the ranks that have a heartbeat file, in ascending order; empty for an unreadable folder."""
     try:
         names = os.listdir(run_dir)
     except OSError:

@@ -50,7 +50,7 @@ class Samples:
     evaluations: list[Evaluation] = field(default_factory=list)
 
     def with_evaluation(self, evaluation: Evaluation) -> Samples:
-        """Return the samples with another evaluation; beyond the limit, without the most closely spaced."""
+        """Add an evaluation; beyond `MAX_EVALUATIONS`, leave out the one whose neighbours are closest."""
         evaluations = [*self.evaluations, evaluation]
         if len(evaluations) > MAX_EVALUATIONS:
             del evaluations[_densest_step_index([each.step for each in evaluations])]

@@ -51,7 +51,7 @@ class MaskingRule:
 
     @property
     def labels_tokens(self) -> bool:
-        """Return True: labels are per token."""
+        """True, since labels are per token."""
         return True
 
     def probability_in(self, epoch: int) -> float:

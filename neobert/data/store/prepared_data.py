@@ -60,7 +60,7 @@ class PreparedData:
 
     @property
     def text(self) -> TrainingText:
-        """Return the text that microbatches are drawn from."""
+        """Text that microbatches are drawn from."""
         return self.mixture or self.train
 
     @property
