@@ -198,7 +198,7 @@ class _ValueReader:
 
 
 def _read_scalar(kind: _ValueType, value: Any) -> Any:
-    """Return the value converted to a scalar of this kind, or None if it has another type.
+    """Return the value converted to a scalar of this kind, or None if the kind does not accept it.
 
     Integers are accepted for float, and ISO 8601 strings for dates.
     """

@@ -173,7 +173,10 @@ def scalar_flaw(value: object) -> tuple[str, str] | None:
 
 
 def build(value: object, locate: Locate, flaws: list[Flaw], path: Path = ()) -> Node:
-    """Convert plain values (of TOML, JSON or code) to a tree; errors are appended to `flaws`."""
+    """Convert plain values (of TOML, JSON or code) to a tree; errors are appended to `flaws`.
+
+    Dates and times become ISO 8601 text, and rejected values null.
+    """
     origin, key = locate(path)
     if len(path) > MAX_DEPTH:
         flaws.append(

@@ -359,7 +359,7 @@ def test_one_name_in_two_formats_is_refused(tmp_path, names, rows):
     with pytest.raises(ProjectError) as refusal:
         open_corpus(DatasetConfig(path=str(tmp_path)), rows)
     assert refusal.value.place == str(tmp_path / "data")
-    assert refusal.value.message == f"holds both {names[0]} and {names[1]}"
+    assert refusal.value.message == f"holds both {names[0]} and {names[1]}, which differ only in format"
 
 
 def test_names_that_differ_in_more_than_their_format_are_read(tmp_path):

@@ -107,7 +107,7 @@ class FileSelection:
         return ", ".join(f"{count} x {kind}" for kind, count in ranked[:5])
 
     def no_readable_file_error(self, root: Path, rows: RowFormat) -> ProjectError:
-        """Return DAT001 for a folder without a readable file; with the hint of the first kind."""
+        """Return DAT001 for a folder without a readable file, with a hint for the first kind that has one."""
         ways = (each.hint for each in self.left_out.values() if each.hint)
         seen = self.describe_skipped_files() or "nothing"
         if not rows.is_plain_text:
@@ -190,7 +190,7 @@ def refuse_two_formats(files: Iterable[Path]) -> None:
     for file in files:
         other = seen.setdefault(without_suffixes(file), file)
         if other != file:
-            message = f"holds both {other.name} and {file.name}"
+            message = f"holds both {other.name} and {file.name}, which differ only in format"
             hint = f"remove {other.name} or {file.name}, or rename {file.name}"
             raise unreadable_error(file.parent, message, hint)
 
@@ -208,7 +208,10 @@ def _split_name(relative: Path) -> str:
 
 
 def _add_or_skip(file: TextFile, rows: RowFormat, selection: FileSelection) -> None:
-    """Add a file from a folder or pattern to the files to read, or record it as skipped."""
+    """Add a file from a folder or pattern to the files to read, or record it as skipped.
+
+    The index and metadata of a file of token ids are neither added nor recorded.
+    """
     path, kind = file.path, text_format(file.path)
     if path.name.startswith("."):
         selection.skip_file(file, HIDDEN)

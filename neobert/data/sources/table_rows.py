@@ -130,7 +130,7 @@ def _json_array(pieces: Iterator[LinePiece], path: Path) -> Rows:
 def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowFormat) -> Rows:
     """Yield (location for messages, values of a row by column) from the lines of a CSV or TSV file.
 
-    A header without the delimiter names the one that the file has: spreadsheets write `;` in some languages.
+    If the header has only another delimiter, that one is used: spreadsheets write `;` in some languages.
     Raises DAT001 for a malformed line, DAT011 for repeated column names.
     """
     csv.field_size_limit(MAX_LINE_CHARACTERS)
@@ -172,7 +172,7 @@ def _is_cut_short(fields: Sequence[str], header: Sequence[str]) -> bool:
 
 
 def detect_delimiter(header: str, expected: str) -> str:
-    """Return the delimiter of a table with this header: `expected` if the header has it."""
+    """Return another delimiter if the header has that one and lacks `expected`; else `expected`."""
     if expected not in header and (found := _SEPARATING.search(header)):
         return found[0]
     return expected

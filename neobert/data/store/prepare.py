@@ -94,7 +94,7 @@ def _is_joined(folder: Path) -> bool:
 def build_preparation_request(
     config: RunConfig, describe: DescribeFile, *, is_parted: bool = False
 ) -> PreparationRequest:
-    """Open the text and the tokenizer of a config; `describe` identifies the content of a file."""
+    """Return the request for a config, its text and tokenizer opened; `describe` identifies a file."""
     spec = spec_of(config)
     rows = spec.rows(config)
     corpus = open_corpus(config.dataset, rows, describe, dataset_plugin_splits(config.plugins, rows))

@@ -73,7 +73,7 @@ def open_prepared(folder: Path, request: PreparationRequest) -> PreparedData:
     """Open the text in a folder. Raises ProjectError DAT001, DAT002 or DAT004 if the run cannot use it."""
     manifest, config = read_manifest(folder, FORMATS), request.config
     _check_request(folder, manifest, request)
-    _check_tokenizer_is_there(folder)
+    _require_tokenizer(folder)
     tokenizer = request.tokenizer or load_tokenizer(TokenizerConfig(path=str(folder / TOKENIZER_FOLDER)))
     _check_manifest(folder, manifest, tokenizer, segment_length(config))
     splits = manifest["splits"]
@@ -133,7 +133,7 @@ def list_different_values(stored: dict[str, Any], requested: dict[str, Any]) -> 
     return ", ".join(name for name in requested if stored.get(name) != requested[name])
 
 
-def _check_tokenizer_is_there(folder: Path) -> None:
+def _require_tokenizer(folder: Path) -> None:
     """Raise DAT001 if the tokenizer is missing: checkpoints contain it, so the first save would fail."""
     if not (folder / TOKENIZER_FOLDER / "tokenizer.json").is_file():
         hint = f"remove {folder} and prepare the data again"
