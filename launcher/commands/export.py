@@ -23,7 +23,7 @@ from neobert.runfiles.checkpoint.folders import (
 )
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify_checkpoint
 from neobert.runfiles.checkpoint.model_files import WEIGHT_FILES
-from neobert.runfiles.model_folder import why_no_model
+from neobert.runfiles.model_folder import adapter_only_message
 from neobert.runfiles.run_dir import CONFIG, RESOLVED
 
 MODULE = "neobert.export"
@@ -173,7 +173,7 @@ def _why_nothing_to_export(source: Path) -> str:
         return "the source is a file, not a folder"
     if (source / RESOLVED).is_file():
         return "the run has no checkpoint yet (trainer.save_steps)"
-    if reason := why_no_model(source):
+    if reason := adapter_only_message(source):
         return f"the folder is {reason}"
     return f"the folder contains no checkpoint, and no {CONFIG} with weights ({WEIGHT_FILES})"
 

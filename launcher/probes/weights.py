@@ -23,7 +23,7 @@ from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import model_size_bytes, verify_model
 from neobert.runfiles.checkpoint.state import CONFIG, STATE_DIR
 from neobert.runfiles.continuation import tokenizer_differences
-from neobert.runfiles.model_folder import folder_of_weights, why_no_model
+from neobert.runfiles.model_folder import adapter_only_message, folder_of_weights
 from neobert.runfiles.run_dir import CONFIG as MODEL_CONFIG
 from neobert.runfiles.weights_header import INDEX, PICKLES, WEIGHTS, tensor_shapes
 from neobert.tasks.specs import spec_of
@@ -135,4 +135,4 @@ def _why_no_weights(path: Path) -> str:
         return f"a run directory; its newest checkpoint is {newest}"
     if pickles := sorted(each.name for each in path.iterdir() if each.suffix in PICKLES):
         return f"its weights are pickles ({printable(listed(pickles, 2))}), which may run code when read"
-    return why_no_model(path) or f"it contains no {WEIGHTS}"
+    return adapter_only_message(path) or f"it contains no {WEIGHTS}"

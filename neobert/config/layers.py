@@ -162,7 +162,7 @@ SectionsRead = Mapping[str, Collection[str]]
 """Names of the sections that each task reads, by task name."""
 
 
-def unread_sections(root: Node, sections_read: SectionsRead) -> Iterator[Flaw]:
+def unread_section_flaws(root: Node, sections_read: SectionsRead) -> Iterator[Flaw]:
     """Yield an error for each section that a run file or an argument sets but the task does not use.
 
     If the config sets `task`, values equal to the default are ignored, since a resolved config contains all

@@ -16,7 +16,7 @@ from neobert.config.layers import (
     SectionsRead,
     lay_over,
     resolve_file_relative_paths,
-    unread_sections,
+    unread_section_flaws,
     with_tokenizer_of_weights,
 )
 from neobert.config.nodes import COMMAND_LINE, DEFAULT, Flaw, Node, Origin, Path, join, to_plain_value, walk
@@ -94,7 +94,7 @@ def _merge_layers(
         + unresolved
         + [*unresolved_reference_flaws(root)]
     )
-    flaws += unread_sections(root, sections_read)
+    flaws += unread_section_flaws(root, sections_read)
     config = build(RunConfig, root, sources, flaws)
     config = dataclasses.replace(config, variables=freeze(config.variables))
     return config, root, references

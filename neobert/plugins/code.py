@@ -87,7 +87,8 @@ def _add_imported_files(code: PluginCode, place: PluginLocation) -> None:
 def plugin_layer(resolution: Resolution) -> Document:
     """Build the config layer that plug-ins add, with errors for plug-ins that cannot be used.
 
-    Plug-ins named in a profile are errors, because an environment variable can select the profile folder.
+    With a dataset plug-in, the layer also replaces the text of the section `dataset`. Plug-ins named in a
+    profile are errors, because an environment variable can select the profile folder.
     """
     config, origins = resolution.config, resolution.origins
     code = collect_plugin_code(config.plugins)

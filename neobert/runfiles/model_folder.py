@@ -57,7 +57,7 @@ def require_model_folder(path: Path) -> None:
             f"check whether the run is alive: neobert-launch status {shlex.quote(str(path))}; "
             "its first checkpoint is saved at step trainer.save_steps"
         )
-    elif reason := why_no_model(path):
+    elif reason := adapter_only_message(path):
         message = f"the folder is {reason}"
     else:
         message = "the folder is not a model folder: it has no config.json"
@@ -67,7 +67,7 @@ def require_model_folder(path: Path) -> None:
     raise ProjectError(CODE, message, hint, str(path), EXIT_USAGE)
 
 
-def why_no_model(path: Path) -> str:
+def adapter_only_message(path: Path) -> str:
     """Return a message for a folder with only an adapter, including the fix; an empty string otherwise."""
     if not (path / ADAPTER_CONFIG).is_file():
         return ""

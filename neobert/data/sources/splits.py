@@ -87,7 +87,8 @@ def slice_without_head(count: int) -> SplitSlice:
 def splits_to_read(config: DatasetConfig, names: Iterable[str]) -> tuple[SplitSlice, SplitSlice | None]:
     """Return the slices of training and evaluation text; None if no split is for evaluation.
 
-    `names` are the splits of the data. Raises DAT001 for a split that does not exist.
+    `names` are the splits of the data. If dataset.eval_split is null, evaluation uses a split with a usual
+    name. Raises DAT001 for a split that does not exist.
     """
     training = _parse_existing_split(config.train_split, names, TRAIN_KEY)
     evaluation = config.eval_split or evaluation_split(tuple(names), training.name)
@@ -112,7 +113,7 @@ def refuse_overlap(train: Bounds, evaluation: Bounds, labels: str) -> None:
 
 
 def evaluation_split(names: tuple[str, ...], training: str) -> str | None:
-    """Return the first of `EVALUATION_NAMES` that is a split other than `training`, or None."""
+    """Return the first of `EVALUATION_NAMES` that is a split other than `training`; None if none is."""
     return next((name for name in EVALUATION_NAMES if name in names and name != training), None)
 
 

@@ -83,7 +83,7 @@ class PreparationRequest:
             "min_length": dataset.min_length,
             "long_documents": dataset.long_documents,
             "streaming": dataset.streaming,
-            "evaluation_tokens": evaluation_budget(self.config),
+            "evaluation_tokens": max_evaluation_tokens(self.config),
             **self.examples.identity(),
         }
 
@@ -97,7 +97,7 @@ class PreparationRequest:
         Evaluation comes first: it is the smaller, and its faults are found before the training text is read.
         """
         if self.corpus.evaluation is not None:
-            yield "eval", self.corpus.evaluation, evaluation_budget(self.config)
+            yield "eval", self.corpus.evaluation, max_evaluation_tokens(self.config)
         if not self.config.dataset.streaming:
             yield "train", self.corpus.train, None
 
@@ -107,7 +107,7 @@ def content_hash(content: Any) -> str:
     return sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
 
 
-def evaluation_budget(config: RunConfig) -> int | None:
+def max_evaluation_tokens(config: RunConfig) -> int | None:
     """Return the number of evaluation tokens to read from a stream; None if all are read."""
     batches = config.trainer.eval_max_batches
     if not config.dataset.streaming or batches is None:

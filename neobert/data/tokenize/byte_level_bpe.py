@@ -8,11 +8,11 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.training_text import (
-    count_texts,
     head_of_texts,
     normalizer,
-    require_size,
     require_text,
+    require_vocab_size,
+    with_progress,
 )
 from neobert.progress import Progress
 
@@ -34,7 +34,7 @@ def train_bpe(texts: Iterable[str], config: TokenizerConfig, vocab_size: int) ->
     """
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     others = f"{len(letters)} bytes and {len(SPECIAL_TOKENS)} special tokens"
-    require_size(vocab_size, len(letters) + 4 * len(SPECIAL_TOKENS), others)
+    require_vocab_size(vocab_size, len(letters) + 4 * len(SPECIAL_TOKENS), others)
     require_text(has_text=any(text.strip() for text in texts))
     backend = _build_backend(config)
     trainer = trainers.BpeTrainer(
@@ -46,7 +46,7 @@ def train_bpe(texts: Iterable[str], config: TokenizerConfig, vocab_size: int) ->
     )
     counting = Progress("tokenizer: counting words", "documents")
     backend.train_from_iterator(
-        head_of_texts(count_texts(texts, counting, "tokenizer: merging pairs")), trainer
+        head_of_texts(with_progress(texts, counting, "tokenizer: merging pairs")), trainer
     )
     return backend
 

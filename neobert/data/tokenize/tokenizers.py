@@ -290,7 +290,7 @@ def _recognize_roles(tokenizer: PreTrainedTokenizerFast) -> None:
 
 def _add_roles(tokenizer: PreTrainedTokenizerFast) -> None:
     """Add the special tokens that a masked-LM encoder needs and the tokenizer lacks; frame texts by them."""
-    missing = {role: _added_token(role) for role in ROLES_ADDED if getattr(tokenizer, role) is None}
+    missing = {role: _build_added_token(role) for role in ROLES_ADDED if getattr(tokenizer, role) is None}
     tokenizer.add_special_tokens(missing)
     framing = measure_framing(tokenizer.backend_tokenizer)
     if (framing.start, framing.end) != ((tokenizer.cls_token_id,), (tokenizer.sep_token_id,)):
@@ -298,7 +298,7 @@ def _add_roles(tokenizer: PreTrainedTokenizerFast) -> None:
         backend.post_processor = marker_template(tokenizer.cls_token, tokenizer.sep_token, backend)
 
 
-def _added_token(role: str) -> AddedToken:
+def _build_added_token(role: str) -> AddedToken:
     """Build an added token for a role. The mask token includes the space before it, like a word does.
 
     Otherwise `a [MASK] b` would have a separate token for the space, which masked training text never has.

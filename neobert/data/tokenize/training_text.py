@@ -45,7 +45,7 @@ def normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
     return normalizers.Sequence([changes, normalizers.NFC()])
 
 
-def count_texts(texts: Iterable[str], progress: Progress, following: str = "") -> Iterator[str]:
+def with_progress(texts: Iterable[str], progress: Progress, following: str = "") -> Iterator[str]:
     """Yield and count the texts; after the last text, log `following`, the name of the next phase."""
     for text in texts:
         yield text
@@ -81,7 +81,7 @@ def require_text(*, has_text: bool) -> None:
         )
 
 
-def require_size(vocab_size: int, min_size: int, others: str) -> None:
+def require_vocab_size(vocab_size: int, min_size: int, others: str) -> None:
     """Raise TOK004 for a size below `min_size`; `others` names the tokens that are not words."""
     if vocab_size < min_size:
         raise ProjectError(

@@ -11,12 +11,12 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.training_text import (
     PART_OF_WORD,
-    count_texts,
     head_of_texts,
     is_bert_uncased,
     normalizer,
-    require_size,
     require_text,
+    require_vocab_size,
+    with_progress,
 )
 from neobert.progress import Progress
 
@@ -36,10 +36,10 @@ def train_wordpiece(texts: Iterable[str], config: TokenizerConfig, vocab_size: i
     numbers, so the letters are numbered here first.
     Raises TOK004 for a size that is too small for words, DAT004 if there is no text.
     """
-    require_size(vocab_size, 4 * len(SPECIAL_TOKENS), f"{len(SPECIAL_TOKENS)} special tokens")
+    require_vocab_size(vocab_size, 4 * len(SPECIAL_TOKENS), f"{len(SPECIAL_TOKENS)} special tokens")
     backend = _build_backend(config, models.WordPiece(unk_token=UNKNOWN))
     counting = Progress("tokenizer: counting letters", "documents")
-    counts = _count_letters(count_texts(texts, counting), backend)
+    counts = _count_letters(with_progress(texts, counting), backend)
     require_text(has_text=bool(counts))
     letters = _frequent_letters(counts, config, vocab_size)
     continuations = [CONTINUATION + letter for letter in letters if _continues_words(letter, backend)]
@@ -52,7 +52,7 @@ def train_wordpiece(texts: Iterable[str], config: TokenizerConfig, vocab_size: i
     )
     counting = Progress("tokenizer: counting words", "documents", counting.done)
     backend.train_from_iterator(
-        head_of_texts(count_texts(texts, counting, "tokenizer: merging pairs")), trainer
+        head_of_texts(with_progress(texts, counting, "tokenizer: merging pairs")), trainer
     )
     # In the trained tokenizer, continuation letters are special tokens.
     finished = _build_backend(config, models.WordPiece(backend.get_vocab(), unk_token=UNKNOWN))
