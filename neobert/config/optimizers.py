@@ -41,12 +41,12 @@ class OptimizerKind(NamedTuple):
 
     @property
     def updates_matrices_by_muon(self) -> bool:
-        """Whether Muon updates the matrices of the blocks, and AdamW the other parameters."""
+        """Return whether Muon updates the matrices of the blocks, and AdamW the other parameters."""
         return self.keys >= MUON_KEYS
 
     @property
     def clips_logits(self) -> bool:
-        """Whether attention logits are clipped at a threshold (QK-Clip)."""
+        """Return whether attention logits are clipped at a threshold (QK-Clip)."""
         return self.keys >= CLIP_KEYS
 
 

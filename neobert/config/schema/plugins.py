@@ -36,5 +36,5 @@ class PluginsConfig(ConfigSection):
 
     @property
     def is_used(self) -> bool:
-        """Whether the run has a plug-in."""
+        """Return whether the run has a plug-in."""
         return bool(self.masking or self.metrics or self.hooks or self.dataset or self.loss)

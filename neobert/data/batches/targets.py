@@ -33,7 +33,7 @@ class TargetRule(Protocol):
 
     @property
     def labels_tokens(self) -> bool:
-        """Whether labels are per token, not per segment."""
+        """Return whether labels are per token, not per segment."""
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
         """Return inputs and labels of segments, possibly none; `epoch` is -1 in evaluations."""

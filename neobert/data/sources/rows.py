@@ -152,7 +152,7 @@ class RowFormat:
 
     @property
     def is_plain_text(self) -> bool:
-        """Whether the text is the only field, so that files without columns can be read."""
+        """Return whether the text is the only field, so that files without columns can be read."""
         return tuple(field.name for field in self.fields) == (TEXT,)
 
     def columns(self, available: Mapping[str, object], location: str) -> dict[str, str]:

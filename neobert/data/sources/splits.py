@@ -37,12 +37,12 @@ class SplitSlice(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the slice is the whole split."""
+        """Return whether the slice is the whole split."""
         return self.start is None and self.stop is None
 
     @property
     def needs_total(self) -> bool:
-        """Whether the bounds depend on the number of documents."""
+        """Return whether the bounds depend on the number of documents."""
         return any(bound is not None and (bound[1] or bound[0] < 0) for bound in (self.start, self.stop))
 
     def bounds(self) -> str:

@@ -92,7 +92,7 @@ class TokenizerBundle:
 
     @property
     def types_pairs(self) -> bool:
-        """Whether the second text of a pair has tokens of type 1, for a model that has types."""
+        """Return whether the second text of a pair has tokens of type 1, for a model that has types."""
         backend, name = self.tokenizer.backend_tokenizer, "token_type_ids"
         framed = backend.post_process(*[backend.encode("", add_special_tokens=False)] * 2)
         return name in self.tokenizer.model_input_names and 1 in framed.type_ids
