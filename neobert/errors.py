@@ -74,7 +74,7 @@ def write_error_file(error: ProjectError) -> bool:
 
 
 def read_error_file(path: Path) -> ProjectError | None:
-    """Read the error that a child process wrote with `write_error_file`; None if it wrote none.
+    """Read the error that a child process wrote with `write_error_file`; return None if there is none.
 
     An incomplete file (full disk, killed process) counts as none.
     """

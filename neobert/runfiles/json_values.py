@@ -11,7 +11,7 @@ LARGEST = 2**63
 
 
 def parse_object(line: str | bytes) -> dict[str, Any] | None:
-    """Parse a JSON object; None if the text is invalid or incomplete JSON or not an object."""
+    """Parse a JSON object; return None if the text is not valid JSON or not an object."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):

@@ -76,7 +76,7 @@ def missing_parts(parts: Collection[PartNumber], complete: Collection[PartNumber
 
 
 def part_disagreements(manifests: Mapping[PartNumber, Manifest], *, is_whole: bool) -> Iterator[str]:
-    """Yield the reasons why parts cannot be joined; `is_whole`: no part is missing, so no block may be."""
+    """Yield the reasons why parts cannot be joined; if `is_whole`, also blocks that no part has."""
     first = min(manifests)
     reference = _shared_properties(manifests[first])
     for part, manifest in sorted(manifests.items()):
@@ -118,7 +118,7 @@ def _misplaced_blocks(
                 yield f"{part.folder} repeats {block['key']} of {other.folder} ({split})"
     if is_whole and (absent := sorted(set(range(num_blocks)) - places.keys())):
         numbers = listed([*map(str, absent)])
-        yield f"no part has {len(absent):,} of {num_blocks:,} blocks ({split}), numbers {numbers}"
+        yield f"no part has block {numbers} of split {split} ({len(absent):,} of {num_blocks:,} missing)"
 
 
 def describe_missing_parts(missing: Sequence[str]) -> str:

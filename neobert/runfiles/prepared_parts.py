@@ -64,7 +64,7 @@ class PartNumber(NamedTuple):
 
     @classmethod
     def from_folder(cls, name: str) -> PartNumber | None:
-        """Parse a folder name such as part-1-of-4; None for other names."""
+        """Parse a folder name such as part-1-of-4; return None for other names."""
         match = _PART.fullmatch(name)
         return None if match is None else cls(int(match[1]), int(match[2]))
 

@@ -247,7 +247,7 @@ FAULTS = {
         "splits": {"train": SPLIT | {"num_blocks": 3}}
     },
     "part-2-of-2 is part 1 of 2 under another name": {"part": {"number": 1, "of": 2}},
-    "no part has 1 of 2 blocks (train), numbers 1": {"splits": {"train": SPLIT | {"blocks": []}}},
+    "no part has block 1 of split train (1 of 2 missing)": {"splits": {"train": SPLIT | {"blocks": []}}},
     "part-2-of-2 repeats 1.jsonl of part-1-of-2 (train)": {
         "splits": {
             "train": SPLIT | {"blocks": [*SPLIT["blocks"], {"index": 0, "key": "1.jsonl"}]},

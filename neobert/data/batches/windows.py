@@ -124,7 +124,7 @@ class Window:
         return self.sample_offset[self.plan.members(int(self.order[index]))]
 
     def add_token_counts(self, index: int, counted: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        """Add the tokens of one microbatch to the counts per corpus; None stays None."""
+        """Return the counts per corpus plus one microbatch's tokens; unchanged without a mixture."""
         if self.corpus_stops is None or counted is None:
             return counted
         members = self.members(index)

@@ -165,7 +165,7 @@ def _add_columns(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
 
 
 def _name_classes(counts: dict[str, Any], config: RunConfig) -> dict[str, Any]:
-    """Name the classes in the label counts of a split: labels of texts are stored as class numbers."""
+    """Name the classes in the label counts of a split; counts without labels of texts are unchanged."""
     task = spec_of(config)
     if task.labels is None or not task.labels_texts or "labels" not in counts:
         return counts
