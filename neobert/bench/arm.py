@@ -171,7 +171,7 @@ class Arm:
 
 
 def timed_share_of_step(means: Mapping[str, float]) -> float | None:
-    """Return the timed parts' share of the step time; None without trainer.timing_breakdown."""
+    """Return the timed parts' share of the step time, or None if trainer.timing_breakdown is off."""
     names = [f"time/{name}_ms" for name in PARTS]
     if not means.keys() >= set(names):
         return None
@@ -189,7 +189,7 @@ def serve(arm: Arm, requests: TextIO, answers: TextIO) -> None:
 
 
 def wait_for_request(arm: Arm, requests: TextIO) -> str:
-    """Wait for the next request line; an empty string at the end of the input."""
+    """Return the next request line, or an empty string at the end of the input."""
     with arm.excluded_from_step_times():
         return requests.readline()
 

@@ -34,7 +34,10 @@ class DeclaredSettings:
     pools_prompt: bool
 
     def resolve_pooling(self, requested: str | None, folder: Path) -> str:
-        """Return the requested pooling, else the declared one. Raises `ProjectError` without a known one."""
+        """Return the requested or else the declared pooling.
+
+        Raises `ProjectError` if there is neither, or if the pooling is not supported.
+        """
         pooling, choices = requested or self.pooling, tuple(POOLINGS.values())
         if pooling in choices:
             return str(pooling)
@@ -75,13 +78,13 @@ def read_declared_settings(folder: Path) -> DeclaredSettings:
 
 
 def declared_max_length(folder: Path) -> int | None:
-    """Return the tokens to which sentence-transformers truncates texts; None if the folder has no limit."""
+    """Return the text limit of sentence-transformers in tokens, or None if the folder declares no limit."""
     length = read_json(folder / "sentence_bert_config.json", may_lack=True).get("max_seq_length")
     return length if isinstance(length, int) and length > 0 else None
 
 
 def _module_folders(folder: Path) -> dict[str, str]:
-    """Return the folder of each module of sentence-transformers, by the name of its class."""
+    """Return the folder of each sentence-transformers module by class name. Raises `ProjectError`."""
     listed = read_json(folder / MODULES, may_lack=True, is_list=True)
     modules: dict[str, str] = {}
     for module in listed:

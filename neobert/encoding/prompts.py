@@ -39,7 +39,7 @@ class Prompts:
 
     @property
     def text_prompt(self) -> str:
-        """Prompt before a text of no declared kind; empty without a default prompt."""
+        """Prompt before a text of no declared kind; empty if the folder declares no default prompt."""
         return "" if self.default is None else self.by_name[self.default]
 
     def named(self, name: str) -> str:

@@ -34,7 +34,7 @@ class Texts(Protocol):
 
     @property
     def label(self) -> str:
-        """Name of the source; of a folder, also the files that are not read."""
+        """Name of the source; for a folder, it also lists the files that are not read."""
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the texts from the beginning."""
@@ -43,7 +43,7 @@ class Texts(Protocol):
         """Iterate over (name of the file, text); the name is empty if all texts are from one file."""
 
     def known_count(self) -> int | None:
-        """Return the number of texts if counting is much faster than reading; else None."""
+        """Return the number of texts, or None if counting them is not much faster than reading them."""
 
     def identity(self) -> Any:
         """Return a JSON-serializable description of the content; equal descriptions mean equal texts."""
@@ -204,7 +204,7 @@ class _DatasetTexts:
             yield names[reader.state()["file"]] if len(names) > 1 else "", row[TEXT]
 
     def known_count(self) -> int | None:
-        """Return the number of rows if the source has an index or was read before; else None."""
+        """Return the number of rows, or None if the source has no index and was not read before."""
         return known_count(self._source)
 
     def identity(self) -> Any:

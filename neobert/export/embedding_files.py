@@ -26,9 +26,9 @@ class EmbeddingFiles:
         width: number of components.
         max_length: longest text in tokens; longer ones are truncated.
         prompts: text before each text, by name, such as query; empty ones are not written.
-        normalizes: vectors have unit length.
-        default_prompt: name of the prompt for texts of no kind; None for no prompt.
-        pools_prompt: the tokens of a prompt are pooled like those of the text.
+        normalizes: whether vectors are scaled to unit length.
+        default_prompt: name of the prompt for texts that are neither query nor document, or None.
+        pools_prompt: whether prompt tokens are pooled like text tokens.
     """
 
     pooling: str

@@ -136,7 +136,7 @@ def open_source(folders: Sequence[Path], pooling: str | None, dtype: torch.dtype
 def read_embedding_files(
     folder: Path, model: PreTrainedModel, pooling: str | None, longest: int
 ) -> EmbeddingFiles | None:
-    """Return the pooling, length limit and prompts that a folder declares; None without a pooling.
+    """Return the pooling, length limit and prompts of a folder, or None if it declares no pooling.
 
     Args:
         pooling: value that replaces the declared pooling; None keeps it.
@@ -220,7 +220,7 @@ def checkpoint_origin(folder: Path) -> dict[str, Any]:
 
 
 def _num_trained_tokens(folder: Path) -> int | None:
-    """Return the number of tokens that a checkpoint was trained on; None without trainer state."""
+    """Return the number of tokens that a checkpoint was trained on, or None if it has no trainer state."""
     file = folder / STATE_DIR / STATE
     return json.loads(file.read_bytes()).get("tokens_total") if file.is_file() else None
 

@@ -34,7 +34,7 @@ class DistinctTexts:
         return number
 
     def find_number(self, text: str) -> int | None:
-        """Return the number of a text; None for an unknown one."""
+        """Return the number of a text, or None if the text is unknown."""
         return self._numbers.get(without_whitespace_and_case(text))
 
 

@@ -105,7 +105,7 @@ class World:
 
     @property
     def device_memory_mib(self) -> float | None:
-        """Return the memory of the GPU; None on a CPU."""
+        """Return the memory of the GPU in MiB, or None on a CPU."""
         if not self.is_on_gpu:
             return None
         return torch.cuda.get_device_properties(self.device).total_memory / BYTES_PER_MIB

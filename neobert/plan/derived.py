@@ -52,7 +52,7 @@ class EpochSize(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Step that a run starts from; 0 without a checkpoint.
+    """Step that a run starts from; 0 if it starts from no checkpoint.
 
     Attributes:
         continued_step: first step of this run, after the steps of a run that it continues on other text.

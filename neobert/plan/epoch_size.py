@@ -36,7 +36,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def epoch_size(config: RunConfig) -> EpochSize | None:
-    """Estimate the size of an epoch from local training files; None if not possible.
+    """Estimate the size of an epoch from local training files, or return None if that is not possible.
 
     Lines are counted only if `trainer.max_epochs` is set and each of them is one labelled text.
     """
@@ -49,7 +49,7 @@ def epoch_size(config: RunConfig) -> EpochSize | None:
     if not config.datacollator.pack_sequences:
         return EpochSize(math.ceil(num_texts / rows), f"{num_texts:,} texts in batches of {rows}")
     tokens = min(math.ceil(bytes_each / BYTES_PER_TOKEN) + SPECIAL_TOKENS, length)
-    estimated = f"from {bytes_each:,.0f} bytes a row at {BYTES_PER_TOKEN} per token"
+    estimated = f"from {bytes_each:,.0f} bytes per row at {BYTES_PER_TOKEN} bytes per token"
     return EpochSize(
         math.ceil(num_texts * tokens / (rows * length * PACKED_FILL)),
         f"{num_texts:,} texts of about {tokens} tokens, {estimated}, packed into {rows} x {length}",
@@ -67,7 +67,7 @@ def _size_of_text(config: RunConfig) -> EpochSize | None:
     row = length * microbatch_fill(config, length).value
     whole = num_bytes / BYTES_PER_TOKEN
     tokens = whole * trained
-    source = f"about {tokens:,.0f} tokens, from {num_bytes:,} bytes of text at {BYTES_PER_TOKEN} per token"
+    source = f"about {tokens:,.0f} tokens, from {num_bytes:,} bytes at {BYTES_PER_TOKEN} bytes per token"
     if trained < 1:
         source += f", {percent(trained)} of them for training"
     num_microbatches = max(1, math.ceil(tokens / (row * config.trainer.per_device_train_batch_size)))
@@ -75,7 +75,7 @@ def _size_of_text(config: RunConfig) -> EpochSize | None:
 
 
 def _held_out_share(dataset: DatasetConfig) -> float | None:
-    """Return dataset.validation_split; None if another key decides which text is held out."""
+    """Return dataset.validation_split, or None if another key decides which text is held out."""
     is_share = dataset.eval_split is None and dataset.eval_samples is None
     return dataset.validation_split if is_share else None
 

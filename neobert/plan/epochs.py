@@ -29,7 +29,7 @@ def plan_steps(config: RunConfig, epoch: EpochSize | None) -> Derived[int]:
 
 
 def plan_epochs(config: RunConfig, max_steps: int, epoch: EpochSize | None) -> Derived[float | None]:
-    """Derive the number of passes over the training text; None if its size is not known."""
+    """Derive the number of passes over the training text; the value is None if its size is unknown."""
     if epoch is None:
         return Derived(None, "the size of the text is not known before the data is prepared")
     read = microbatches_before(max_steps, config.trainer) * num_processes(config)

@@ -168,7 +168,7 @@ def _derive_mfu(
     useful = flops_per_token(config, shape, document)
     return Derived(
         tokens_per_second * useful / (world * peak),
-        f"{tokens_per_second:,.0f} tokens/s of text x {useful:.3g} FLOP / {world} x {peak:.3g} FLOP/s",
+        f"{tokens_per_second:,.0f} tokens/s of text x {useful:.3g} FLOP / ({world} x {peak:.3g} FLOP/s)",
     )
 
 

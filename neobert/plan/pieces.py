@@ -18,7 +18,7 @@ def piece_steps(trainer: TrainerConfig, max_steps: int) -> int:
 
 
 def piece_length(config: RunConfig) -> int | None:
-    """Return the piece length in tokens during the warm-up; None if the run cuts no documents."""
+    """Return the piece length in tokens during the warm-up, or None if the run cuts no documents."""
     length = config.trainer.sequence_length_warmup_length
     is_cut = (
         piece_steps(config.trainer, config.trainer.max_steps) > 0
@@ -30,5 +30,5 @@ def piece_length(config: RunConfig) -> int | None:
 
 
 def piece_length_at(step: int, config: RunConfig, max_steps: int) -> int | None:
-    """Return the piece length in tokens at `step`, counted from 0; None after the warm-up."""
+    """Return the piece length in tokens at `step`, counted from 0, or None after the warm-up."""
     return piece_length(config) if step < piece_steps(config.trainer, max_steps) else None

@@ -98,7 +98,7 @@ def read_content(file: Path) -> dict[str, Any]:
 
 
 def content_or_empty(file: Path) -> dict[str, Any]:
-    """Read the JSON object in a file of a tokenizer or a model; empty if it cannot be read."""
+    """Return the JSON object in a tokenizer or model file, or an empty dict if it cannot be read."""
     try:
         return read_content(file)
     except UnreadableError:
@@ -156,7 +156,7 @@ def _token_texts(tokens: Iterable[object]) -> Iterator[str]:
 
 
 def token_text(token: object) -> str | None:
-    """Return the text of a token, a string or an object with `content`; None for anything else."""
+    """Return the text of a token (a string or an object with `content`), or None for any other value."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else None
 

@@ -38,7 +38,7 @@ class TokenizerSize(NamedTuple):
     """Number of tokens of a tokenizer, before rounding; `source` explains how it was determined.
 
     `num_inert` of them do not occur in text: the trainer added them to a vocabulary that it rounded up.
-    `fault`: why a tokenizer file is malformed, with its path; empty if none is.
+    `fault`: why a tokenizer file is malformed, with its path; empty if no file is malformed.
     """
 
     num_tokens: int

@@ -142,7 +142,7 @@ def _text_fields(row: Sequence[Field], first: Mapping[str, Any]) -> list[Field]:
 
 
 def _label_field(row: Sequence[Field], first: Mapping[str, Any]) -> Field | None:
-    """Return the field of the labels, with its column in the file; None if the file has none."""
+    """Return the field of the labels, with its column in the file, or None if the file has no labels."""
     for field in row:
         names = field.candidates if field.column is None else (field.column,)
         if not field.is_text and (column := next((name for name in names if name in first), None)):

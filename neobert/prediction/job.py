@@ -66,7 +66,7 @@ def run(request: Request) -> dict[str, Any]:
 def _score_predictions(
     inputs: Inputs, spec: TaskSpec, classes: Sequence[str], shards: Sequence[Path]
 ) -> dict[str, Any]:
-    """Return the scores of the predictions, and the labels that cannot be read; empty without labels."""
+    """Return scores and unreadable labels as entries of the report; empty if the rows have no labels."""
     if inputs.label is None:
         return {}
     scorer: Scorer = _predictor_class(spec).scorer(classes, inputs.names)

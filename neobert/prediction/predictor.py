@@ -37,7 +37,7 @@ class Scorer(Protocol):
         """Count a row. Raises `ProjectError` for a label that does not belong to its texts."""
 
     def report(self) -> dict[str, Any]:
-        """Return the scores by name for the report; empty without labels."""
+        """Return the scores by name for the report; empty if the rows have no labels."""
 
 
 class Predictor(ABC, Generic[Model]):

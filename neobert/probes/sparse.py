@@ -44,7 +44,7 @@ Operator = Callable[[Row, Sequence[int], SelectedBlocks], AttentionResult]
 def sparse_answers_for_model(
     backbone: Backbone, objective: Objective, world: World, batch: Microbatch, spec: AttentionSpec
 ) -> Iterator[ProbeResult]:
-    """Yield the results of all probes for a model on its device; none without sparse attention."""
+    """Yield the results of all probes for a model on its device, or nothing if it has no sparse attention."""
     if spec.selected is None:
         return
     yield from sparse_answers(spec, world.device, world.compute_dtype)

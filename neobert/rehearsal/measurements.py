@@ -220,7 +220,7 @@ def describe_worst_case(worst: WorstCase) -> dict[str, Any]:
 
 
 def has_mask_with_packing(trainer: Trainer) -> bool | None:
-    """Return whether a packed microbatch also has an `attention_mask`; None for padded rows."""
+    """Return whether a packed microbatch also has an `attention_mask`, or None for padded rows."""
     inputs = trainer.task.inputs(first_batches(trainer, 1)[0], trainer.world.device)
     return None if inputs.get("cu_seqlens") is None else inputs.get("attention_mask") is not None
 
@@ -228,7 +228,7 @@ def has_mask_with_packing(trainer: Trainer) -> bool | None:
 def measure_speed(
     trainer: Trainer, rows: Sequence[dict[str, Any]], script: RehearsalScript
 ) -> dict[str, Any] | None:
-    """Return mean speed between warm-up and the first save, and step times; None without metrics lines."""
+    """Return mean speed from warm-up to the first save, and step times, or None if there are no metrics."""
     lines = [row for row in rows if TRAIN_LOSS in row and script.warm_up < row["step"] <= script.saved]
     if not lines:
         return None

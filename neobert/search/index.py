@@ -194,7 +194,7 @@ def open_index(folder: Path) -> Index:
 
 
 def _open_array(file: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """Map an array into memory. Raises `ProjectError` for another type or shape; None is any size."""
+    """Map an array into memory. Raises `ProjectError` for another type or shape. None matches any size."""
     try:
         found = np.load(file, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

@@ -89,7 +89,7 @@ class BackgroundTracker:
             del self._unfinished[0]
 
     def take_problem(self) -> str:
-        """Return the message of a dropped tracker and clear it; empty if there is none."""
+        """Return and clear the message of a dropped tracker; empty if no tracker was dropped."""
         with self._lock:
             problem, self._problem = self._problem, ""
         return problem

@@ -61,7 +61,7 @@ def test_packed_texts_have_the_length_of_the_rows_of_the_files(tmp_path):
     path.write_text("sentence\tlabel\n" + "six words of a short text\t1\n" * 1_000)
     epoch = epoch_size(classify(path, packed=True))
     assert epoch.num_microbatches == 18  # 28 bytes, 9 tokens: 9,000 in 8 x 64 of 0.99 fill
-    assert "1,000 texts of about 9 tokens, from 28 bytes a row at 4 per token" in epoch.source
+    assert "1,000 texts of about 9 tokens, from 28 bytes per row at 4 bytes per token" in epoch.source
     path.write_text("sentence\tlabel\n" + f"{'a long text ' * 100}\t1\n" * 100)
     assert epoch_size(classify(path, packed=True)).num_microbatches == 13, "cut at 64 tokens"
 

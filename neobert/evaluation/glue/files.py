@@ -158,7 +158,7 @@ def _text_cell(row: Mapping[str, Any], column: str, location: str) -> str:
 
 
 def _parse_label(task: GlueTask, value: object, location: str) -> str | float | None:
-    """Return a score, or the name of a class; None for a row without a gold label."""
+    """Return the score or class name, or None if the row has no gold label. Raises `ProjectError`."""
     if value is None:
         return None
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()

@@ -130,7 +130,7 @@ def is_neobert(model: Mapping[str, Any]) -> bool:
 
 
 def _pooling_keys(model: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Return the pooling of a transformers classifier that supports only one; else no key."""
+    """Return the key `pooling` if the transformers classifier supports only one; else an empty dict."""
     if is_neobert(model):
         return {}
     poolings = tuple(read_model_settings(HfModelConfig(config=str(folder)))[1].poolings)

@@ -47,7 +47,7 @@ class MinimalPair:
 def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | None) -> dict[str, Any]:
     """Score the pairs of a file or folder, and return a report with accuracies as JSON values.
 
-    `pairs_per_paradigm`: None for all pairs. Raises `ProjectError` without pairs.
+    `pairs_per_paradigm`: None for all pairs. Raises `ProjectError` if there are no pairs.
     """
     files = _paradigm_files(data)
     pairs = list(_read_pairs(files, pairs_per_paradigm))

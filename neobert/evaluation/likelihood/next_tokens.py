@@ -102,7 +102,7 @@ class NextTokenScorer:
             yield run
 
     def _split_into_windows(self, text: int, framed: Tokens) -> Iterator[Window]:
-        """Yield the windows of a text, each token scored once; none of an empty text."""
+        """Yield the windows of a text, so that each token is scored once. An empty text has no window."""
         framing = self.tokenizer.bundle.framing
         start = framing.start or (self.tokenizer.bundle.end_id,)
         own = framed[len(framing.start) : len(framed) - len(framing.end)]

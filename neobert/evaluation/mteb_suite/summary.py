@@ -42,7 +42,7 @@ def text_length(statistics: Mapping[str, Any]) -> int:
 def averages(scores: Mapping[str, float], types: Mapping[str, str]) -> dict[str, Any]:
     """Return scores by task, means by type, means of tasks and types, and the tasks without a score.
 
-    A mean without scores is None.
+    A mean is None if it has no scores to average.
     """
     by_type: dict[str, list[float]] = {}
     for name, score in scores.items():

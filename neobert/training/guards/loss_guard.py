@@ -69,7 +69,7 @@ class FiniteGuard:
         self._recent: deque[dict[str, Any]] = deque(maxlen=memory_steps if self._is_on_gpu else 1)
 
     def resume(self, mean_loss: float | None) -> None:
-        """Restore the mean loss from a checkpoint; None: keep no mean."""
+        """Restore the mean loss from a checkpoint; None if the checkpoint has no mean loss."""
         if mean_loss is not None:
             self._spikes.resume(mean_loss)
 
@@ -93,7 +93,7 @@ class FiniteGuard:
 
     @property
     def verdict(self) -> Tensor | None:
-        """Return a bool tensor on the GPU, true after a bad step; None on a CPU, where `judge` raises."""
+        """Return a bool tensor on the GPU, true after a bad step, or None on a CPU, where `judge` raises."""
         return self._is_bad if self._is_on_gpu else None
 
     def check(self) -> None:

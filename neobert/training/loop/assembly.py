@@ -74,7 +74,7 @@ class StartCheckpoint:
 
 
 def choose_start(config: RunConfig, run_dir: Path, *, is_restart: bool) -> StartCheckpoint | None:
-    """Find the checkpoint that the config selects; None for a fresh start. Only rank 0 calls it.
+    """Return the checkpoint that the config selects, or None for a fresh start. Only rank 0 calls it.
 
     Raises `ProjectError`: CKP008 if resume_from_checkpoint is `never` and the directory already holds a run,
     CKP007 if the checkpoint is missing, broken, of another run, or not the one that preflight verified.
@@ -164,7 +164,7 @@ def build_trainer(
 
 
 def epochs_to_steps(config: RunConfig, task: Task, world: World) -> int | None:
-    """Convert `max_epochs` to optimizer steps; None if it is not set or the length of an epoch is unknown."""
+    """Convert `max_epochs` to optimizer steps; None if it is not set or the epoch's size is unknown."""
     epochs = config.trainer.max_epochs
     microbatches = None if epochs is None else task.microbatches_per_epoch()
     if microbatches is None:

@@ -172,7 +172,7 @@ def update(trainer: Trainer, last_batch: Batch) -> None:
 
 
 def evaluate(trainer: Trainer) -> dict[str, float | None]:
-    """Return the task's metrics on the evaluation split; an empty dict without an evaluation.
+    """Return the task's metrics on the evaluation split, or an empty dict if the run has no evaluation.
 
     A run with a source text evaluates on this text too, as eval/source_*.
 

@@ -81,7 +81,7 @@ class Metrics(Protocol):
         """Add a microbatch and the result of `Objective.evaluate` for it."""
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the metrics over all ranks by name, equal on each rank; None without targets."""
+        """Return the metrics over all ranks by name, equal on each rank. A metric without targets is None."""
 
 
 class StepServices(Protocol):

@@ -17,7 +17,7 @@ def memory_fields(device: torch.device) -> Reading:
 
 
 def allocator_fields(device: torch.device) -> Reading:
-    """Return the CUDA allocator's retries, out-of-memory errors and peak use; all None without a GPU."""
+    """Return the CUDA allocator's retries, out-of-memory errors and peak use, or None for each on a CPU."""
     counts = torch.cuda.memory_stats(device) if device.type == "cuda" else {}
     return {
         "memory/alloc_retries": counts.get("num_alloc_retries"),
@@ -27,7 +27,7 @@ def allocator_fields(device: torch.device) -> Reading:
 
 
 def peak_percent(device: torch.device) -> float | None:
-    """Return peak allocated memory as a percentage of device memory; None without a GPU."""
+    """Return peak allocated memory as a percentage of device memory, or None on a CPU."""
     if device.type != "cuda":
         return None
     total = torch.cuda.get_device_properties(device).total_memory
@@ -35,7 +35,7 @@ def peak_percent(device: torch.device) -> float | None:
 
 
 def gpu_bytes(device: torch.device) -> tuple[int | None, int | None, int | None]:
-    """Return the bytes allocated, reserved by the allocator, and on the device; all None without a GPU."""
+    """Return the bytes allocated, reserved by the allocator, and on the device, or None for each on a CPU."""
     if device.type != "cuda":
         return None, None, None
     total = torch.cuda.get_device_properties(device).total_memory

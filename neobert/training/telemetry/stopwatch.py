@@ -63,7 +63,7 @@ class Times:
 
     @property
     def host_bound_share(self) -> float | None:
-        """Return the share of steps in which the GPU waited for kernel launches; None on a CPU."""
+        """Return the share of steps in which the GPU waited for kernel launches, or None on a CPU."""
         if not self.lags_ms:
             return None
         min_ms = MIN_LAG * self.elapsed_s * 1000 / len(self.lags_ms)

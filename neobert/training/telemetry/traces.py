@@ -29,7 +29,7 @@ class Recorder(Protocol):
         """Start recording."""
 
     def end(self, path: Path | None) -> None:
-        """Stop recording and write the result to `path`; None discards it."""
+        """Stop recording and write the result to `path`, or discard it if `path` is None."""
 
 
 class KernelRecorder:
@@ -46,7 +46,7 @@ class KernelRecorder:
         self._profiler.start()
 
     def end(self, path: Path | None) -> None:
-        """Stop the profiler and write a trace for chrome://tracing or Perfetto; None discards it."""
+        """Stop the profiler; write a trace for chrome://tracing or Perfetto unless `path` is None."""
         self._profiler.stop()
         if path is not None:
             self._profiler.export_chrome_trace(str(path))
@@ -60,7 +60,7 @@ class MemoryRecorder:
         torch.cuda.memory._record_memory_history()
 
     def end(self, path: Path | None) -> None:
-        """Write the memory snapshot and stop recording; None discards it."""
+        """Write the memory snapshot to `path` unless it is None, and stop recording."""
         if path is not None:
             torch.cuda.memory._dump_snapshot(str(path))
         torch.cuda.memory._record_memory_history(enabled=None)
