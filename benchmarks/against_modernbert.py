@@ -123,9 +123,9 @@ def build_peers(
 def warm_up(
     builders: Mapping[str, Callable[[], Step]], num_layers: int
 ) -> tuple[dict[str, Step], dict[str, Any]]:
-    """Build, compile and profile all sides; return those that work, and what is known of each.
+    """Build, compile and profile all sides; return the working ones, and notes about all.
 
-    A peer with dense attention does not work.
+    A peer with dense attention is left out, and its note has the error.
     """
     steps, notes = {}, {}
     for name, build in builders.items():

@@ -161,7 +161,7 @@ def moving_average(values: list[float]) -> list[float]:
 
 
 def compare(packed: dict[str, Any], unpacked: dict[str, Any]) -> dict[str, Any]:
-    """Return relative differences of both curves: the largest and the last, smoothed, and step by step."""
+    """Return the relative differences of both loss curves, smoothed and of single steps."""
     pairs = zip(moving_average(packed["losses"]), moving_average(unpacked["losses"]), strict=True)
     smooth = [abs(a - b) / b for a, b in pairs]
     single = [abs(a - b) / b for a, b in zip(packed["losses"], unpacked["losses"], strict=True)]

@@ -39,7 +39,7 @@ def write_measurement(
     *,
     is_complete: bool = True,
 ) -> dict[str, Any]:
-    """Write a figure to `path`, named after its metric; a `value` of None: it could not be measured.
+    """Write a figure to `path`, named after its metric; `value` is None if it could not be measured.
 
     A benchmark of several rounds writes after each, with `is_complete` false until the last: a run that a
     time limit ends keeps its finished rounds.
@@ -93,7 +93,7 @@ def package_versions() -> dict[str, str]:
 
 
 def gpu_versions() -> dict[str, str]:
-    """Return the versions of CUDA, cuDNN and the driver; none without a GPU."""
+    """Return the versions of CUDA, cuDNN and the driver, or an empty dict without a GPU."""
     if not torch.cuda.is_available():
         return {}
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]

@@ -147,7 +147,7 @@ class CorpusError(SystemExit):
 
 
 def fetch_package(package: Package, folder: Path) -> Path:
-    """Return the file of a package; download it with apt-get or pip if it is not in `folder`."""
+    """Return a package's file; download it if `folder` lacks it. Raises `CorpusError` if that fails."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (found := package_file(package, folder)):
         commands = {

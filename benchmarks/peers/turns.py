@@ -16,7 +16,7 @@ Step = Callable[[], int]
 def measure_rates(
     steps: Mapping[str, Step], rounds: int, seconds: float, keep: Callable[[dict[str, list[float]]], None]
 ) -> dict[str, list[float]]:
-    """Return useful tokens per second of each in every round, in turns; `keep` gets them after each round."""
+    """Return the useful tokens per second of each side by round; call `keep` with them after every round."""
     gc.collect()
     gc.freeze()
     rates: dict[str, list[float]] = {name: [] for name in steps}

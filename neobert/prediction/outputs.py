@@ -29,7 +29,7 @@ Row = Mapping[str, Any]
 
 
 def check_output(output: Path, first: Row, predicted: Sequence[str]) -> None:
-    """Raise `ProjectError` for an unknown file ending, or if prefixed columns are in the input too."""
+    """Raise `ProjectError` for an unsupported file ending, or for an added column that the input has too."""
     if output.suffix not in SUFFIXES:
         message = f"--output {output.name} does not end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         hint = "choose a file name with one of these endings"

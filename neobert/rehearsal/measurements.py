@@ -91,8 +91,8 @@ def process_gpu_bytes(uuid: str) -> int | None:
 def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
     """Measure the share of evaluation tokens whose document is also in the training text.
 
-    For large text, documents at a regular stride are compared; for a stream, its first window. None without
-    an evaluation split or training text.
+    For large text, documents at a regular stride are compared; for a stream, its first window. Returns
+    None if the run has no evaluation split or no training text.
     """
     if prepared.eval is None:
         return None
