@@ -13,7 +13,7 @@ from validators.rule import RETIRED, RULES, current_code
 
 OVERRIDES = "CFG008"
 SHORTEST_REASON = 10
-"""Characters without unprintable ones and repeated whitespace, which the schema's minimum length counts."""
+"""Minimum length of a reason without unprintable characters and repeated whitespace."""
 
 
 def mark_waived(findings: Iterable[Finding], waivers: Sequence[Waiver], today: date) -> list[Finding]:
@@ -38,7 +38,7 @@ def is_waived(code: str, waivers: Sequence[Waiver], today: date, severity: Sever
 
 
 def reason_for(code: str, waivers: Sequence[Waiver]) -> str:
-    """Return reason and expiry date of the waivers of a code as text, with the name of a retired rule."""
+    """Return the reasons and expiry dates of a code's waivers as text, with the name of a retired rule."""
     return "; ".join(
         f"{f'{waiver.code}, now {code}: ' if waiver.code in RETIRED else ''}{waiver.reason} "
         f"(until {waiver.expires})"

@@ -34,7 +34,7 @@ def _used_devices(run: ResolvedRun, facts: Facts) -> tuple[DeviceFacts, ...]:
 
 
 def _data_sheet(device: DeviceFacts) -> Card:
-    """Return the data sheet of a GPU. Raises CannotTellError if the table has none for it."""
+    """Return the data sheet of a GPU. Raises CannotTellError if there is none for it."""
     try:
         return find_card(device.name)
     except ProjectError as error:
@@ -179,7 +179,7 @@ def wrong_gpu_arithmetic(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
 
 def slowest_link(devices: Sequence[GpuHealthFacts]) -> tuple[str, float] | None:
-    """Return name and one-way bytes/s of the slowest link; None if a link was not reported."""
+    """Return the name and one-way bytes/s of the slowest link, or None if a link was not reported."""
     links = [_link_rate(device) for device in devices]
     known = [link for link in links if link is not None]
     return min(known, key=lambda link: link[1]) if known and len(known) == len(links) else None
@@ -195,7 +195,7 @@ def _link_rate(gpu: GpuHealthFacts) -> tuple[str, float] | None:
 
 
 def pcie_bytes_per_s(gpu: GpuHealthFacts) -> float | None:
-    """Return the one-way bytes/s of the PCIe lanes in use, at the highest generation; None if unknown."""
+    """Return the one-way bytes/s of the PCIe lanes in use at their highest generation, or None."""
     if gpu.pcie_generation_max in PCIE_LANE_BYTES_PER_S and gpu.pcie_width:
         return gpu.pcie_width * PCIE_LANE_BYTES_PER_S[gpu.pcie_generation_max]
     return None

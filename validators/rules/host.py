@@ -39,12 +39,12 @@ OLDEST = {
 OLDEST_KERNELS = {
     package.name: (package.oldest, install_line(package)) for package in OPTIONAL_PACKAGES if package.oldest
 }
-"""Optional packages with kernels: checked if installed and if the run trains on a GPU."""
+"""Optional packages with kernels, which are checked if they are installed and the run trains on a GPU."""
 SHM_MIB_PER_PROCESS = 64
 FEWEST_OPEN_FILES = 1024
 
 OLDEST_DRIVER = {13: "580.65.06", 12: "525.60.13", 11: "450.80.02"}
-"""Oldest Linux driver per major version of CUDA, from the CUDA release notes."""
+"""Oldest supported Linux driver per major version of CUDA, from the CUDA release notes."""
 CLOCK_TOLERANCE_S = 60.0
 FIRST_PLAUSIBLE_YEAR = 2024
 SET_CLOCK = "set the clock: timedatectl set-ntp true, or ask the administrator"
@@ -358,7 +358,7 @@ def _implausible_clock(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
 
 def release_numbers(version: str) -> tuple[int, ...]:
-    """Return the release numbers: `2.13.0+cpu` is (2, 13, 0), and `2.13.0rc1` is (2, 13, 0) too."""
+    """Return the numbers of a version: (2, 13, 0) for `2.13.0+cpu` and for `2.13.0rc1`."""
     parts: list[int] = []
     for part in version.partition("+")[0].split("."):
         leading = NUMBER.match(part)
@@ -369,7 +369,7 @@ def release_numbers(version: str) -> tuple[int, ...]:
 
 
 def is_older(version: str, oldest: str) -> bool:
-    """Return whether `version` precedes `oldest`; missing numbers count as 0."""
+    """Return whether `version` is older than `oldest`; missing numbers count as 0."""
     have, need = release_numbers(version), release_numbers(oldest)
     width = max(len(have), len(need))
     return _pad_release(have, width) < _pad_release(need, width)

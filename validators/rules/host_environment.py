@@ -32,7 +32,7 @@ DEBUGGING = {
     "NVTE_FP8_BLOCK_SCALING_FP32_SCALES": ("1", "fp8_block", "scales are not powers of two"),
     "NVTE_BACKWARD_OVERRIDE": ("DEQUANTIZED HIGH_PRECISION", ENGINE, "gradients are not in the recipe"),
 }
-"""Debugging variables: the values that enable each, the runs or the recipe that it affects, its effect."""
+"""Per debugging variable: the values that enable it, the runs or recipe that it affects, and its effect."""
 FILE_HINT = "set distributed.mode to replicated or fsdp2; the file may stay for other programs"
 ALLOCATOR, OLD_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 
@@ -198,7 +198,7 @@ def foreign_strategy(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _accelerate_file_violations(file: AccelerateFileFacts, *, is_chosen: bool) -> Violations:
-    """Yield violations of accelerate's config file.
+    """Yield violations for settings in accelerate's config file.
 
     The default file is only checked if distributed.mode is not set.
     """
@@ -266,7 +266,7 @@ def _affected_kinds(run: ResolvedRun, plan: Plan) -> set[str]:
 
 
 def lead_for_saves_s(plan: Plan) -> float:
-    """Return the lead time in seconds of a job's end signal: the duration of three saves."""
+    """Return how many seconds before its end a job should be signalled: the duration of three saves."""
     return SAVES_OF_WARNING * plan.checkpoint_mib.value / WRITE_MIB_PER_S
 
 

@@ -28,7 +28,7 @@ def reason_low_precision_is_off(run: ResolvedRun, plan: Plan) -> str:
 
 
 def enabled_conversion(run: ResolvedRun) -> Conversion:
-    """Return the conversion that a run enables; called only by rules that require one."""
+    """Return the conversion that a run enables. Only for rules that apply to runs with a conversion."""
     return enabled_conversions(run.config)[0]
 
 

@@ -30,11 +30,11 @@ GROWTH_SHARE = 0.01
 PATH = "trainer.per_device_train_batch_size"
 
 OF_ONE_NODE = (2, 4, 8)
-"""Numbers of processes per node that a hint may suggest."""
+"""Numbers of processes per node that hints may suggest."""
 
 
 def _device_is_unknown(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why rules about the memory of a device do not apply."""
+    """Return the reason why rules about the memory of a device do not apply; empty if they apply."""
     return "the memory of the device is unknown" if plan.device_memory_mib.value is None else ""
 
 
@@ -45,12 +45,12 @@ def fits_device(config: RunConfig, plan: Plan) -> bool:
 
 
 def _state_mib(plan: Plan) -> float:
-    """Return the memory of weights, gradients and moments on one device."""
+    """Return the predicted memory of weights, gradients and moments on one device."""
     return plan.weights_mib.value + plan.gradients_mib.value + plan.optimizer_mib.value
 
 
 def is_too_large(plan: Plan) -> bool:
-    """Return whether the state alone exceeds the device, whatever the microbatch."""
+    """Return whether weights, gradients and moments alone exceed the memory of the device."""
     device = plan.device_memory_mib.value
     return device is not None and _state_mib(plan) > MEMORY_SHARE * device
 

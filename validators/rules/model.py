@@ -25,7 +25,7 @@ IDLE_MEMORY_SHARE = 0.5
 
 HEADS = "model.num_attention_heads"
 HEAD_SIZES = range(1, 257)
-"""Head sizes that hints suggest: no kernel takes a larger one."""
+"""Head sizes that hints suggest; kernels do not support larger ones."""
 USUAL_HEAD_SIZE = 64
 MAX_SUGGESTED = 3
 
@@ -159,7 +159,7 @@ def _head_violations(shape: ModelShape, *, runs_own_kernels: bool) -> Violations
 
 
 def _fitting_sizes(hidden: int, heads: int, head_sizes: Sequence[int]) -> str:
-    """Return a hint with the numbers of heads that give one of these head sizes, close to the usual one.
+    """Return a hint with numbers of heads that result in one of these head sizes, near the usual size.
 
     If no number of heads does, the hint is the closest width for the present number.
     """

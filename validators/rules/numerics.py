@@ -33,7 +33,7 @@ OF_A_COMPILED_PATH: tuple[ProbeName, ...] = ("isolation", "parity", "repeats")
 UNUSED = "use these weights in the loss, or build the model without a head (auto_class AutoModel)"
 MIN_FALL = 0.02
 LABELS_LOSS = 1.0
-"""Largest distance in nats of the initial loss of a classification from ln(classes)."""
+"""Maximum distance in nats between the initial loss of a classification and ln(classes)."""
 
 STABLER = "lower optimizer.lr, or raise scheduler.warmup_steps"
 CHECK_THE_MASKS = "check the initial weights, and how datacollator masks the targets"
@@ -53,7 +53,7 @@ class _ProbeVerdict:
     unknowns: list[str] = field(default_factory=list)
 
     def conclude(self, run: ResolvedRun, hint: str = "") -> Violations:
-        """Yield a violation per fault. Raises CannotTellError if there are unknowns and no faults."""
+        """Yield a violation per fault. Raises CannotTellError if there are only unknowns."""
         family = model_family(run.config)
         hint = hint or family.kernel_hint or OTHER_BACKEND
         yield from (Violation(family.kernel_key, fault, hint) for fault in self.faults)
@@ -64,7 +64,7 @@ class _ProbeVerdict:
 def _judge_probes(
     plan: Plan, facts: Facts, names: tuple[ProbeName, ...], kinds: tuple[AnswerKind, ...] = ()
 ) -> _ProbeVerdict:
-    """Judge the named probes of each path, or the answers of these kinds for a model without paths."""
+    """Return the faults of the named probes of each path, or of these known answers if there are no paths."""
     judged, numerics = _ProbeVerdict(), require_group(facts.numerics)
     paths = numerics.paths
     if numerics.attention:

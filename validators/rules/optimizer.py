@@ -24,9 +24,9 @@ SMALLEST_STEP, LARGEST_STEP = 0.0025, 0.25
 """Limits on one update at the peak rate, as shares of a weight's initial size: below the first, a new run
 makes no progress in its warm-up; above the second, four steps replace the weights."""
 MATCHED_RMS = 0.2
-"""RMS of an update at rate 1 with `match_rms_adamw`."""
+"""RMS of an update at learning rate 1 with `match_rms_adamw`."""
 RECIPE_RATE, RECIPE_RATE_TINY, TINY_WIDTH = 4e-3, 8e-3, 192
-"""Best rates of Muon with `match_rms_adamw` at widths 512 and 768, and at 192 (docs/learning.md)."""
+"""Best learning rates of Muon with `match_rms_adamw` at widths 512 and 768, and at 192 (docs/learning.md)."""
 
 ADAM = ("adamw", "adam")
 FAR = 4.0
@@ -36,7 +36,7 @@ WHOLE = (1e-5 * 1024, 3e-4 * 256)
 """Lowest and highest published product of peak learning rate and hidden size: of RoBERTa-large
 (arXiv:1907.11692) and ELECTRA-small (arXiv:2003.10555); BERT-base is between them."""
 ADAPTED = (6e-5 * 1536, 5e-4 * 768)
-"""LoRA on DeBERTa-XXL and on RoBERTa-base (arXiv:2106.09685)."""
+"""Lowest and highest published product of LoRA, on DeBERTa-XXL and on RoBERTa-base (arXiv:2106.09685)."""
 CONTINUED, CONTINUED_TOKENS = (5e-5 * 768 * sqrt(2048 / 192), 5e-4 * 768), 2048 * 512
 """Continued pretraining at this many tokens per step: BioBERT, whose 192 rows are scaled (arXiv:1901.08746),
 and domains with RoBERTa (arXiv:2004.10964). The best rate grows with their root (arXiv:2205.10287)."""
@@ -225,7 +225,7 @@ def _rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
 
 def _recorded_rates(run: ResolvedRun, plan: Plan, width: int) -> tuple[str, float, float]:
-    """Return the kind of training, and its lowest and highest recorded rate at this width."""
+    """Return the kind of training and its lowest and highest published learning rate at this width."""
     is_fresh, kind = initial_weights(run.config) is None, OPTIMIZERS[run.config.optimizer.name]
     is_adapted = run.config.adapter.type is not None
     if predicts_text_tokens(spec_of(run.config)) and is_fresh:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HARD_FLOOR = 0.01
 FLOOR_SHARE = 0.5
-"""Share of the expected MFU: a power-capped GPU or a longer context costs less than half."""
+"""Minimum share of the expected MFU; a power limit or a longer context costs less than half."""
 TOLERANCE = 0.1
 MAX_DATA_WAIT = 0.1
 MAX_HOST_BOUND = 0.25

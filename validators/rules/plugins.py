@@ -14,7 +14,7 @@ from validators.rules.config_loading import loader_rule
 METRIC, DIRECTION = "trainer.metric_for_best_model", "trainer.greater_is_better"
 SHARE = "datacollator.mlm_probability"
 MAX_TARGETS = 1.25
-"""Limit of the targets that a masking function selects, relative to `datacollator.mlm_probability`. Memory is
+"""Maximum targets that a masking function may select, relative to `datacollator.mlm_probability`. Memory is
 planned for 6 standard deviations above its mean: 1.25 times the mean for 2,300 tokens at a rate of 0.2."""
 SCORED = ("AutoModelForSequenceClassification", "AutoModelForTokenClassification")
 HEADS = {
@@ -22,7 +22,7 @@ HEADS = {
     "loss": SCORED,
     "metrics": (*SCORED, "AutoModelForMultipleChoice"),
 }
-"""Heads whose targets, logits or labels a plug-in can replace or read, by its kind."""
+"""By kind of plug-in, the heads whose targets, logits or labels it can read or replace."""
 
 
 def why_no_plugins(run: ResolvedRun, plan: Plan) -> str:

@@ -12,7 +12,7 @@ from validators.rule import CannotTellError, Violations, rehearsal_rule, rule
 from validators.thresholds import LONG_GPU_STEPS, is_long_on_gpu
 
 MIN_SHARE = 0.95
-"""Share of the FLOPs of matrix products: a reduction or a clip may use a higher precision."""
+"""Minimum share of the FLOPs; a reduction or clipping may use a higher precision."""
 MASTER = "float32"
 PATH = "trainer.mixed_precision"
 

@@ -21,9 +21,9 @@ ZERO_FLOOR = 1e-3
 """Share of the peak learning rate below which steps have no visible effect on the loss."""
 
 USUAL_PIECES_PERCENT = 25
-"""Steps with pieces of documents: the share that was measured."""
+"""Percentage of steps with pieces of documents, as measured."""
 MAX_PROFILED = 100
-"""Steps; each has thousands of events, and viewers cannot open traces of gigabytes."""
+"""Maximum profiled steps; each has thousands of events, and viewers cannot open traces of gigabytes."""
 
 
 @rule("SCH001", "schedule-beyond-run", severity=Severity.FAIL, level=Level.STATIC)
@@ -105,7 +105,7 @@ def _warmup_violations(run: ResolvedRun, plan: Plan) -> Violations:
 
 
 def _batch_warmup_violations(config: RunConfig, max_steps: int) -> Violations:
-    """Check the warm-ups of batch size and sequence length."""
+    """Yield violations for the warm-ups of batch size and sequence length."""
     trainer = config.trainer
     batch = "trainer.batch_size_warmup_steps"
     warmups = [

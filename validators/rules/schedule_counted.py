@@ -25,9 +25,9 @@ from validators.rules.checkpoint_resume import (
 
 SAME_RATE = 1e-6
 SAME_RESUMED_RATE = 0.01
-"""Relative change of the learning rate; smaller changes have no visible effect on the loss."""
+"""Minimum relative change of the learning rate; smaller changes have no visible effect on the loss."""
 MAX_DIFFERENCE = 0.05
-"""Relative gradient difference. bf16 rounding causes a tenth of this, a wrong divisor several times this."""
+"""Maximum relative gradient difference; bf16 rounding causes a tenth, a wrong divisor several times this."""
 
 
 @rehearsal_rule("SCH002", "schedule-counts-other-steps", severity=Severity.FAIL)

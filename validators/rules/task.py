@@ -60,7 +60,7 @@ def metric_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     reported = [each.name for each in reported_metrics(run.config)]
     is_plugged = metric not in known_metrics() and bool(run.config.plugins.metrics)  # PLG002 tests them
     if metric is not None and metric not in reported and not is_plugged:
-        others = _tasks_with(metric, run.config.task)
+        others = _tasks_with_metric_hint(metric, run.config.task)
         yield Violation(
             "trainer.metric_for_best_model",
             f"metric_for_best_model is {metric}, which this run does not report",
@@ -68,7 +68,7 @@ def metric_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
         )
 
 
-def _tasks_with(metric: str, task: str) -> str:
+def _tasks_with_metric_hint(metric: str, task: str) -> str:
     """Return the end of a hint that names other tasks with this metric; empty if there are none."""
     others = [spec for name, spec in SPECS.items() if name != task]
     tasks = [spec.name for spec in others if metric in [each.name for each in spec.metrics]]

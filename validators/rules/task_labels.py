@@ -24,7 +24,7 @@ NARROW_RANGE = 0.01
 
 
 def task_labels(run: ResolvedRun) -> Labels:
-    """Return the labels of the run's task, which must have labelled data."""
+    """Return the facts about the labels of the run's data. Only for tasks with labelled data."""
     labels = spec_of(run.config).labels
     assert labels is not None, "only rules for tasks with labels call this"
     return labels(run.config)

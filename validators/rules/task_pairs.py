@@ -21,11 +21,11 @@ FEWEST_PAIRS, AT_TEMPERATURE = 16, 0.05
 little to learn: a hundred steps of 16 make as many comparisons as one of 160. Negatives within one
 temperature of the hardest have at least 1/e of its weight: their number grows with pairs x temperature."""
 FEW_SHARED, MANY_SHARED = 0.01, 0.1
-"""Shares of the evaluation, as for whole copies (DAT022), and of the training pairs."""
+"""Minimum shares for a violation: of the evaluation, as for whole copies (DAT022), and of training pairs."""
 MAX_FALSE = 0.1
 """Share of the documents of a step that are masked, which is what its batch is smaller by."""
 MAX_WEIGHT = 10.0
-"""Weight of masked words; the page of TSK017 has the figures."""
+"""Maximum weight of the masked-LM loss; the page of TSK017 has the measurements."""
 
 
 def require_pair_counts(facts: Facts) -> dict[str, float]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DRIVER_TOLERANCE = 0.05
 DRIVER_SLACK_MIB = 256
-"""Modules loaded after the context was measured: above 5 % only for tiny models."""
+"""MiB for modules loaded after the context was measured; above 5 % only for tiny models."""
 SYSTEM_TOLERANCE = 0.03
 NUMBER = ("int", "float")
 FIELDS = {
@@ -53,7 +53,7 @@ FIELDS = {
     "eta_s": (*NUMBER, "null"),
 }
 USUAL_TIMEOUT = 10
-"""Times the measured duration, as the timeouts that the watchdog learns from a run."""
+"""Multiple of the measured duration, the same as for timeouts that the watchdog learns from a run."""
 HINT = "report this as a bug: _mib is bytes // 2**20, _gib is _mib / 1024 (telemetry/memory.py)"
 
 

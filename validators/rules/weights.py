@@ -27,7 +27,7 @@ WEIGHTS_SUFFIX = ".safetensors"
 
 
 def why_no_weights(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why rules about initial weights do not apply; empty if they do."""
+    """Return the reason why rules about initial weights do not apply; empty if they apply."""
     return "the run starts from random weights" if initial_weights(run.config) is None else ""
 
 
