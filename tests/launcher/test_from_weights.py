@@ -270,7 +270,7 @@ def test_names_of_any_characters_are_written_as_they_are(command):
             "has no table in a supported format (.jsonl, .ndjson, .json, .csv, .tsv, .conll, .parquet, each",
         ),
         (["--from", "bert", "--task", "dpo"], "TRL trains on preferences"),
-        (["--from", "bert", "--size", "tiny"], "--size applies to pretraining from random weights;"),
+        (["--from", "bert", "--size", "tiny"], "--size applies only to pretraining from random weights"),
         (["--task", "classification", "--dataset", "a/b"], "reads its columns from local files"),
     ],
 )

@@ -147,7 +147,7 @@ def test_a_fault_of_standard_input_does_not_name_a_temporary_file(monkeypatch):
 def test_an_output_that_is_the_file_of_the_texts_is_refused_and_the_file_is_kept(output, tmp_path):
     (tmp_path / "link.txt").symlink_to("texts.txt")
     with (
-        pytest.raises(ProjectError, match="the output would replace it"),
+        pytest.raises(ProjectError, match="which it would replace"),
         texts_and_output(tmp_path / "texts.txt", tmp_path / output),
     ):
         pass

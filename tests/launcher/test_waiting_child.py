@@ -266,9 +266,9 @@ def has_ended(process: psutil.Process) -> bool:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("print('talk'); print(json.dumps(sys.argv[1:]), end=''); print()", "printed no object"),
+        ("print('talk'); print(json.dumps(sys.argv[1:]), end=''); print()", "JSON that is not an object"),
         ("print(json.dumps({'given': sys.argv[1:]}))", {"given": ["3"]}),
-        ("print('talk')", "printed no result"),
+        ("print('talk')", "did not print a result as JSON"),
         ("print('out of memory'); sys.exit(1)", "out of memory"),
         ("time.sleep(60)", "did not respond within 2 s"),
     ],
