@@ -86,7 +86,7 @@ class OurStep:
 
 
 def build_ours(work: Path, size: RunSize, kernels: str, world: World) -> tuple[Step, RunConfig]:
-    """Build the trainer's step with these kernels, not compiled yet."""
+    """Return the trainer's step with these kernels, not compiled yet, and its config."""
     run_dir = work / f"against-modernbert-{kernels}"
     run_dir.mkdir(exist_ok=True)
     config = run_config(work, run_dir, size, steps=10_000, kernel_backend=kernels, attn_backend="auto")
@@ -219,7 +219,10 @@ def compare_throughput(
 
 
 def model_shapes(models: Mapping[str, Any]) -> dict[str, Any]:
-    """Compare parameters and FLOPs per token (full row) of our model and the peer's."""
+    """Return parameters and FLOPs per token of both models, and the largest relative difference (`apart`).
+
+    Without a peer, only those of our model.
+    """
     ours = next(model for name, model in models.items() if name.startswith(OURS))
     peer = next((model for name, model in models.items() if not name.startswith(OURS)), None)
     found = {OURS: modernbert.count_parameters_and_flops(ours, (ours.decoder,), PACKED_LENGTH)}
@@ -257,10 +260,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--round-seconds", type=float, default=2.5, help="of each side in a round")
-    parser.add_argument("--kernels", nargs="+", default=["triton", CONTROL], help="of this trainer")
+    parser.add_argument("--round-seconds", type=float, default=2.5, help="seconds of each side per round")
+    parser.add_argument("--kernels", nargs="+", default=["triton", CONTROL], help="kernels of this trainer")
     parser.add_argument("--peers", nargs="+", choices=ORDER, default=list(ORDER))
-    parser.add_argument("--output", type=Path, help="folder of the JSON files")
+    parser.add_argument("--output", type=Path, help="folder for the JSON files")
     chosen = parser.parse_args()
     work = chosen.work.resolve()
     write_text(work, FULL)
@@ -281,7 +284,7 @@ def main() -> None:
     )
     print(format_table(found))
     if found["shapes"].get("apart", 0.0) > TOLERANCE:
-        sys.exit("parameters or FLOPs of the two models are more than 2 % apart")
+        sys.exit(f"parameters or FLOPs of the two models are more than {TOLERANCE:.0%} apart")
     if chosen.output:
         write_figures(chosen.output, dict(found.pop("figures")), found, is_complete=True)
     if failed := [name for name, note in found["notes"].items() if "error" in note]:

@@ -35,7 +35,7 @@ from profiles.registry import resolve_run
 
 TINY = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96}
 OURS = {"ours": [], "ours, compiled": ["trainer.torch_compile=true"]}
-"""Keys that differ from the file that `init --from` writes."""
+"""Our arms, with the config keys that each changes in the run file of `init --from`."""
 DEFAULT = "default"
 PEERS = (DEFAULT, "grouped, compiled", "packed, compiled", "packed, flash_attention_4")
 """Forms of `peers/trainer_arm.py`, whose modules are imported by the children only."""
@@ -83,9 +83,9 @@ def start_child(work: Path, name: str, log: Any) -> ArmProcess:
 
 
 def warm_up(children: Mapping[str, ArmProcess]) -> dict[str, Answer]:
-    """Compile, and profile a step; the arms that compile do so at the same time.
+    """Warm up the arms, compiled ones at the same time, and profile a step of each.
 
-    Returns the profile, or the error, of each: an arm that should compile but made no graph is an error.
+    Returns the profile or the error of each arm; an arm that should compile but made no graph has an error.
     """
     compiled = [name for name in children if name.endswith(COMPILED)]
     for name in compiled:
@@ -113,7 +113,7 @@ def warm_up(children: Mapping[str, ArmProcess]) -> dict[str, Answer]:
 def measure_rounds(
     children: Mapping[str, ArmProcess], rounds: int, seconds: float
 ) -> Iterator[dict[str, list[Answer]]]:
-    """Yield the responses of each child after every round; a turn lasts about `seconds`."""
+    """Yield all responses of each child so far, after every round; a turn lasts about `seconds`."""
     turns: dict[str, list[Answer]] = {name: [] for name in children}
     steps = {}
     for name, child in children.items():
@@ -202,14 +202,14 @@ def format_table(report: Mapping[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("text", type=Path, help="file or folder, as --text takes it")
-    parser.add_argument("tokenizer", type=Path, help="folder with a tokenizer.json of BERT's roles")
+    parser.add_argument("text", type=Path, help="text, as for `neobert-launch init --text`")
+    parser.add_argument("tokenizer", type=Path, help="tokenizer folder with BERT's special tokens")
     parser.add_argument("work", type=Path)
     parser.add_argument("--arms", nargs="+", choices=[*OURS, *PEERS], default=[*OURS, *PEERS[:-1]])
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--round-seconds", type=float, default=3.0, help="of each arm in a round")
+    parser.add_argument("--round-seconds", type=float, default=3.0, help="seconds of each arm per round")
     parser.add_argument("--tiny", action="store_true", help="a dry run on a CPU")
-    parser.add_argument("--output", type=Path, help="folder of the JSON file")
+    parser.add_argument("--output", type=Path, help="folder for the JSON file")
     chosen = parser.parse_args()
     work = chosen.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
@@ -225,8 +225,8 @@ def main() -> None:
         if chosen.output:
             write_figure(chosen.output, found | about, is_complete=number == chosen.rounds)
     print(format_table(found))
-    if set(found["arms"]) != set(found["tokens_per_second"]):
-        sys.exit("not all arms ran")
+    if failed := found["arms"].keys() - found["tokens_per_second"].keys():
+        sys.exit(f"failed: {', '.join(sorted(failed))}")
 
 
 def write_figure(folder: Path, report: dict[str, Any], *, is_complete: bool) -> None:

@@ -117,7 +117,7 @@ def write_runs(work: Path, pairs: Path, num_pairs: int, *, is_tiny: bool) -> flo
     return float(mean)
 
 
-def convert_to_samples(figures: dict[str, Any], mean: float) -> dict[str, Any]:
+def add_sample_rates(figures: dict[str, Any], mean: float) -> dict[str, Any]:
     """Add samples per second, and the ratios to the padded and unpadded peers, to the figures.
 
     A compiled arm of ours is compared with the fastest peer of each kind, if a compiled one of that kind ran.
@@ -151,22 +151,22 @@ def run_shape(chosen: argparse.Namespace, shape: str) -> Iterator[dict[str, Any]
         return ArmProcess("sentence_arm", [resolved, str(pairs), name], log, PATIENCE_S)
 
     for found in compare_arms(start, work, chosen.arms, chosen.rounds, chosen.round_seconds):
-        yield convert_to_samples(found, mean) | {"run_file": (work / "run.yaml").read_text()}
+        yield add_sample_rates(found, mean) | {"run_file": (work / "run.yaml").read_text()}
     print(f"{shape}, {mean:.1f} tokens per pair\n{format_table(found)}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("tokenizer", type=Path, help="folder with a tokenizer.json of BERT's roles")
+    parser.add_argument("tokenizer", type=Path, help="tokenizer folder with BERT's special tokens")
     parser.add_argument("work", type=Path)
     parser.add_argument("--shapes", nargs="+", choices=list(SIZES), default=list(SIZES))
     parser.add_argument("--arms", nargs="+", choices=[*OURS, *PEERS], default=[*OURS, *PEERS[:-1]])
     parser.add_argument("--pairs", type=int, default=512, help="pairs in a step")
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--round-seconds", type=float, default=3.0, help="of each arm in a round")
+    parser.add_argument("--round-seconds", type=float, default=3.0, help="seconds of each arm per round")
     parser.add_argument("--tiny", action="store_true", help="a dry run on a CPU")
-    parser.add_argument("--output", type=Path, help="folder of the JSON file")
+    parser.add_argument("--output", type=Path, help="folder for the JSON file")
     chosen = parser.parse_args()
     chosen.work = chosen.work.resolve()
     chosen.work.mkdir(parents=True, exist_ok=True)

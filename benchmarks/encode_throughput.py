@@ -108,8 +108,8 @@ def write_model(folder: Path, tokenizer_folder: Path, shape: ModelConfig, positi
     (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": positions}))
 
 
-def sentence_transformer(folder: Path, device: str, attention: str, *, is_compiled: bool) -> Any:
-    """Load the peer; raises whatever its libraries raise where an attention function does not load."""
+def load_peer(folder: Path, device: str, attention: str, *, is_compiled: bool) -> Any:
+    """Load the peer. Raises an error of its libraries if the attention function cannot be loaded."""
     from sentence_transformers import SentenceTransformer
 
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
@@ -159,7 +159,7 @@ class Peers:
         name = ", ".join(words)
         started_s, before = time.perf_counter(), num_graphs()
         try:
-            model = sentence_transformer(self.folder, self.device, attention, is_compiled=is_compiled)
+            model = load_peer(self.folder, self.device, attention, is_compiled=is_compiled)
             model.encode(["one text", "another one, which is longer", "a third"], show_progress_bar=False)
             size, seconds = fastest_batch(model, self.part, self.sizes)
             made = num_graphs() - before
@@ -287,11 +287,11 @@ def main() -> None:
             continue
         report(options, seconds, settings, agreement, lengths, round_number)
     if device == "cuda" and agreement.get(SORTED, 1.0) < AGREEMENT:
-        raise SystemExit(f"embeddings differ: least cosine {agreement[SORTED]:.4f}")
+        raise SystemExit(f"embeddings differ: least cosine {agreement[SORTED]:.4f} (at least {AGREEMENT})")
 
 
 def fastest_operator(peers: Peers) -> str:
-    """Return the attention of the faster unpadded form that torch.compile can trace."""
+    """Return the fastest attention of `OPERATORS` in unpadded form, or the first one if none ran."""
     ran = {name: peers.part_seconds.get(f"{UNPADDED}, {name}") for name in OPERATORS}
     timed_ones = {name: min(each.values()) for name, each in ran.items() if each}
     return min(timed_ones, key=lambda name: timed_ones[name]) if timed_ones else OPERATORS[0]

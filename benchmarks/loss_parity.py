@@ -75,7 +75,7 @@ def packed_config(work: Path, steps: int) -> RunConfig:
 
 
 def side_config(form: str, packed: RunConfig) -> RunConfig:
-    """Return the config of a side."""
+    """Return the config of the side `form`, derived from the packed side."""
     if form == "packed":
         return packed
     attention = "torch_varlen" if form == "modules" else "sdpa"
@@ -104,10 +104,10 @@ def unpack(batch: Microbatch) -> list[Microbatch]:
     """Split the documents of a packed microbatch into rows, sorted by length, in `GROUPS` parts."""
     bounds = batch.cu_seqlens[: batch.num_segments + 1].to(torch.int64)
     order = bounds.diff().argsort(stable=True)
-    return [padded(batch, bounds, members) for members in order.tensor_split(GROUPS)]
+    return [pad_documents(batch, bounds, members) for members in order.tensor_split(GROUPS)]
 
 
-def padded(batch: Microbatch, bounds: Tensor, members: Tensor) -> Microbatch:
+def pad_documents(batch: Microbatch, bounds: Tensor, members: Tensor) -> Microbatch:
     """Pad some documents of a packed run: [T] to [B, S], where S is the longest of them."""
     lengths = bounds.diff()[members]
     places = torch.arange(int(lengths.max()))[None, :]
@@ -129,7 +129,7 @@ def padded(batch: Microbatch, bounds: Tensor, members: Tensor) -> Microbatch:
     )
 
 
-def losses(form: str, config: RunConfig, work: Path) -> dict[str, Any]:
+def train_side(form: str, config: RunConfig, work: Path) -> dict[str, Any]:
     """Train one side; return its kernels and the loss of every step."""
     own = side_config(form, config)
     run_dir = work / form
@@ -188,12 +188,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--output", type=Path, help="folder of the JSON file")
+    parser.add_argument("--output", type=Path, help="folder for the JSON file")
     parser.add_argument("--form", choices=FORMS, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     config = packed_config(chosen.work.resolve(), chosen.steps)
     if chosen.form:
-        print(json.dumps(losses(chosen.form, config, chosen.work.resolve())))
+        print(json.dumps(train_side(chosen.form, config, chosen.work.resolve())))
         return
     sides = {form: run_in_process(form) for form in FORMS}
     found = compare(sides["packed"], sides["unpacked"])

@@ -69,7 +69,7 @@ def write_tokenizer(path: Path) -> None:
 
 
 def write_documents(path: Path, num_tokens: int) -> None:
-    """Draw words with a skewed distribution, so that there is something to learn."""
+    """Write documents whose words have a skewed distribution, so that there is something to learn."""
     draw = random.Random(0)
     words = [made_up_word(index) for index in range(NUM_WORDS)]
     with path.open("w", encoding="utf-8") as file:

@@ -47,7 +47,7 @@ PEERS = {"peer, adamw": "adamw", "peer, muon": "muon"}
 
 
 def passages(tokenizer: Tokenizer, folder: Path, most_tokens: int) -> Iterator[tuple[str, list[int]]]:
-    """Yield consecutive paragraphs of a document, at most `ROOM` tokens, with their tokens."""
+    """Yield passages of consecutive paragraphs, up to `ROOM` tokens, and their tokens, to `most_tokens`."""
     done = 0
     for file in sorted(folder.glob("*.jsonl.gz")):
         for line in gzip.decompress(file.read_bytes()).splitlines():
@@ -133,7 +133,8 @@ def write_config(work: Path, size: str, published: dict[str, Any], kernels: str)
     return path
 
 
-def interval(values: list[float]) -> list[float]:
+def confidence_interval(values: list[float]) -> list[float]:
+    """Return the 95 % confidence interval of the geometric mean, from three logarithms."""
     half = T_95 * stdev(values) / math.sqrt(len(values))
     return [math.exp(fmean(values) - half), math.exp(fmean(values) + half)]
 
@@ -159,7 +160,7 @@ def time_to_loss(published: dict[str, Any], ours_s: float, theirs_s: float, opti
     ]
     return {
         "mean": math.exp(fmean(logarithms)),
-        "interval": interval(logarithms),
+        "interval": confidence_interval(logarithms),
         "our_steps": math.exp(fmean(logarithms)) * peer_seconds / ours_s,
         "peer_steps": theirs["runs"][0]["recipe"]["steps"],
         "published": published["against"][optimizer]["time"],

@@ -36,10 +36,10 @@ from corpus.packages import APT, PACKAGES, TEST, TRAIN, VALIDATION, CorpusError,
 from corpus.prose import is_prose, paragraphs
 
 SIDES = (TEST, VALIDATION, TRAIN)
-"""In the order in which they get a paragraph that several have."""
+"""Sides of the corpus; a paragraph that several have is kept in the first of them."""
 WIKITEXT = "wikitext"
 MAX_PARAGRAPHS = 200
-"""In a document: a dictionary is one file."""
+"""Paragraphs of a document: a dictionary, which is one file, becomes several documents."""
 
 
 def archive_members(package: Package, path: Path) -> Iterator[tuple[str, bytes]]:
@@ -62,7 +62,7 @@ def archive_members(package: Package, path: Path) -> Iterator[tuple[str, bytes]]
 
 
 def read_documents(package: Package, path: Path) -> list[list[str]]:
-    """Return the prose paragraphs of each file in a package."""
+    """Return a package's documents: the prose paragraphs of each file, at most `MAX_PARAGRAPHS` in one."""
     found = [list(paragraphs(name, content)) for name, content in archive_members(package, path)]
     return [
         document[first : first + MAX_PARAGRAPHS]
@@ -134,16 +134,18 @@ def check_records(records: dict[str, dict[str, Any]], packages: Sequence[Package
     """Raise `CorpusError` if the texts of complete packages differ from their pinned digests."""
     if others := [each.name for each in packages if records[each.name]["text_sha256"] != each.text_sha256]:
         raise CorpusError(
-            f"the text of {', '.join(others)} is not the pinned one: figures of it cannot be compared\n"
-            "hint: if the change is meant, copy text_sha256 from corpus.json to benchmarks/corpus/packages.py"
+            f"the text of {', '.join(others)} is not the pinned text: figures are not comparable\n"
+            "hint: for an intended change, copy text_sha256 from corpus.json to benchmarks/corpus/packages.py"
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--only", nargs="+", choices=[each.name for each in PACKAGES], help="of the packages")
-    parser.add_argument("--wikitext", type=Path, help="a file of another corpus, as another test")
+    parser.add_argument(
+        "--only", nargs="+", choices=[each.name for each in PACKAGES], help="build these packages only"
+    )
+    parser.add_argument("--wikitext", type=Path, help="file of another corpus, for the test side")
     chosen = parser.parse_args()
     packages = [each for each in PACKAGES if not chosen.only or each.name in chosen.only]
     records = build_corpus(chosen.out, packages, chosen.wikitext)

@@ -23,8 +23,8 @@ class Package:
     Attributes:
         domain: what its text is about.
         files: a regular expression of the paths that are read.
-        sha256: of the package.
-        text_sha256: of the file of its text, with all other packages.
+        sha256: digest of the package.
+        text_sha256: digest of its documents in a corpus of all packages.
     """
 
     name: str

@@ -15,10 +15,10 @@ MIN_LETTERS = 0.75
 """Share of the characters that are letters or spaces: less is code, a table or a list of names."""
 BLOCKS = {"p", "li", "dd", "td", "blockquote", "div", "section", "br", "dt"}
 HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
-"""Where they are long, they are signatures of functions."""
+"""Skipped, because long headings are signatures of functions."""
 SKIPPED = {"pre", "script", "style", "nav", "header", "footer", "head", "table", *HEADINGS}
 DESCRIPTIONS = {"documentation", "description"}
-"""Keys of JSON."""
+"""Keys of the JSON values that are prose."""
 POD_CODE = re.compile(r"[A-Z](?:<<+ (.+?) >>+|<([^<>]*)>)")
 """Such as C<code> and C<< a -> b >>; of L<text|target> the text is kept."""
 POD_ESCAPE, HELD_ESCAPE = re.compile(r"E<(\w+)>"), re.compile(r"\0(\w+)\0")
@@ -143,4 +143,4 @@ PARSERS: dict[str, Callable[[str], Iterable[str]]] = {
     "json": json_descriptions,
     "dict": dictionary_entries,
 }
-"""By the suffix of a file's name, ignoring compression."""
+"""Parsers by the suffix of a file's name, ignoring compression."""

@@ -135,7 +135,8 @@ def fastest_candidate(
 ) -> tuple[str, dict[str, Any]]:
     """Return the fastest candidate for a batch form, and each one's forward-and-backward ms or error.
 
-    tokens: in a step. longest: row length, and the longest document of a packed row.
+    `tokens`: tokens of a step. `longest`: row length, and the longest document of a packed row. Raises
+    `RuntimeError` if no candidate runs.
     """
     found: dict[str, Any] = {}
     for name in FORMS[form]:
@@ -199,7 +200,7 @@ def _synchronize(device: str) -> None:
 
 
 def flatten_inputs(module: Any) -> None:
-    """Have sentence-transformers flatten the inputs of a model whose attention function is registered here.
+    """Make sentence-transformers flatten the inputs of a model whose attention function is registered here.
 
     Its class for transformers' models does so by itself only for a FlashAttention of transformers.
     """

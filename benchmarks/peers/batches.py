@@ -18,10 +18,10 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle
 from peers.attention import segment_bounds
 
 MASKED_SHARE, IGNORED, MULTIPLE = 0.2, -100, 64
-"""Widths of padded rows are a multiple of 64."""
+"""Share of masked tokens, label of the others, and the number of which widths of rows are a multiple."""
 NUM_BATCHES, NUM_GROUPED = 4, 16
 TOKENS_PER_SLOT = 128
-"""Boundaries of a packed row have a fixed number, so that nothing is recompiled."""
+"""A packed row has a fixed number of boundaries, one for so many tokens, to avoid recompilation."""
 
 
 class PeerBatch:

@@ -31,7 +31,7 @@ ROW_LENGTH, IGNORED, NUM_TOKENS, VOCABULARY = 512, -100, 30_522, 30_528
 MASK_ID, PAD_ID, NUM_SPECIAL, SHARE = 103, 0, 1000, 0.3
 UNDER_ADAMW = ("embeddings", "decoder", "head")
 RATES = {"adamw": (1e-3, 1e-3, 0.01), "muon": (6e-3, 3e-3, 0.5)}
-"""Rate, rate of AdamW, weight decay: the best of the tuning."""
+"""Learning rate, learning rate of AdamW and weight decay, the best of the tuning."""
 
 
 class Rows(Dataset):
@@ -46,7 +46,7 @@ class Rows(Dataset):
 
 
 def mask(rows: list[np.ndarray]) -> dict[str, torch.Tensor]:
-    """Choose a share of the tokens, no markers: 80 % become [MASK], 10 % random."""
+    """Choose a share of the tokens, no special ones: 80 % become [MASK], 10 % random tokens."""
     labels = torch.from_numpy(np.stack(rows))
     flat, count = labels.flatten(), int(SHARE * int((labels != PAD_ID).sum()))
     places = (flat >= NUM_SPECIAL).nonzero().squeeze(1)

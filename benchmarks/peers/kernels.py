@@ -125,5 +125,5 @@ def require_fused_attention(kernels: Iterable[ProfiledKernel], num_layers: int) 
         raise DenseAttentionError("dense attention: the step has no flash, cuDNN or memory-efficient kernel")
     kind = max(launches, key=lambda each: launches[each])
     if launches[kind] < 2 * num_layers:
-        raise DenseAttentionError(f"{launches[kind]} launches of {kind} attention in {num_layers} layers")
+        raise DenseAttentionError(f"{launches[kind]} launches of {kind} attention (minimum {2 * num_layers})")
     return kind

@@ -117,7 +117,7 @@ class PaddingCollator:
 class PackingCollator:
     """Collator of one packed row. A fixed number of tokens is masked, to avoid recompilation.
 
-    With `num_slots`, there are as many bounds in every row: empty documents at its end.
+    With `num_slots`, every row has this number of documents; the last ones may be empty.
     """
 
     def __init__(self, tokenizer: Any, share: float, longest: int, num_slots: int | None) -> None:

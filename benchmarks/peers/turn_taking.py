@@ -73,13 +73,13 @@ class TurnTaker:
         if torch.cuda.is_available():
             answer["peak_memory_gib"] = round(torch.cuda.max_memory_allocated() / GIB, 2)
         if self._kernels is not None:
-            answer |= {"kernels": summarize_kernels(self._kernels), "refused": self._refused()}
+            answer |= {"kernels": summarize_kernels(self._kernels), "refused": self._attention_error()}
         free_memory()
         self._answers.write(json.dumps(answer) + "\n")
         self._answers.flush()
         return self.begin()
 
-    def _refused(self) -> str:
+    def _attention_error(self) -> str:
         try:
             if self._is_peer:
                 require_fused_attention(self._kernels or [], self._num_layers)

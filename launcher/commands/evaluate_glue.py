@@ -30,7 +30,7 @@ from neobert.evaluation.glue.summary import (
     KIND,
     SCHEMA_VERSION,
     averages,
-    notes,
+    report_notes,
     suite_summary,
     task_summary,
 )
@@ -238,7 +238,7 @@ def _scores_text(report: Mapping[str, Any]) -> str:
         for name, suite in found["suites"].items()
     }
     rows += [[label, format_score(mean), "", "", ""] for label, mean in means.items()]
-    return "\n".join([format_columns(rows), *notes(report["tasks"], report["missing"])])
+    return "\n".join([format_columns(rows), *report_notes(report["tasks"], report["missing"])])
 
 
 def _mean_and_deviation(values: Mapping[str, Any]) -> str:

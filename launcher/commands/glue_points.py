@@ -11,7 +11,7 @@ from typing import Any
 
 from launcher.rundir.records import read_metrics, read_outcome
 from neobert.evaluation.glue.settings import StartWeights, run_settings
-from neobert.evaluation.glue.summary import best_row
+from neobert.evaluation.glue.summary import best_evaluation
 from neobert.evaluation.glue.task import GlueTask
 from neobert.evaluation.glue.tasks import TASKS
 from neobert.runfiles.checkpoint.folders import BEST
@@ -153,7 +153,7 @@ class GlueSuite:
         metrics = point.folder / METRICS
         if read_outcome(point.folder).get("status") != "finished" or not metrics.is_file():
             return None
-        best = best_row(point.task, read_metrics(metrics))
+        best = best_evaluation(point.task, read_metrics(metrics))
         return best and {
             "seed": point.seed,
             "step": best.pop("step"),

@@ -15,7 +15,7 @@ from neobert.errors import ProjectError
 from neobert.families.hf.initial_weights import random_head, refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import model_family
-from neobert.plan.special_tokens import other_special_tokens
+from neobert.plan.special_tokens import differing_special_tokens
 from neobert.plan.tokenizer_contents import TOKENIZER
 from neobert.plan.vocabulary import count_renumbered, token_ids, tokenizer_file
 from neobert.plurals import listed
@@ -54,7 +54,7 @@ def _folder_facts(config: RunConfig, folder: Path) -> dict[str, Any]:
     return {
         "weights_positions": family.trained_positions(folder) if is_known else 0,
         "weights_rope_theta": base,
-        "special_tokens": {} if tokenizer is None else other_special_tokens(folder, tokenizer),
+        "special_tokens": {} if tokenizer is None else differing_special_tokens(folder, tokenizer),
         "random_head": random_head(config, folder),
         "undeclared": dict(spec_of(config).undeclared(config, folder)) if is_known else {},
     }

@@ -126,7 +126,7 @@ def _pooling_mode(settings: Mapping[str, Any], folder: Path) -> str:
         return POOLINGS[names[0]]
     raise ProjectError(
         CODE,
-        f"the Pooling module declares pooling {printable(', '.join(map(str, names)) or 'none')}",
+        f"pooling {printable(', '.join(map(str, names)) or 'none')} of the Pooling module is not supported",
         f"set pooling_mode to one of {', '.join(POOLINGS)}",
         str(folder / "config.json"),
     )

@@ -94,8 +94,8 @@ class Encoder:
         Args:
             pooling: "avg", "cls" or "max"; None: the folder's setting.
             normalize: scale embeddings to unit length; None: the folder's setting.
-            max_length: longest text in tokens, special tokens included; None: the folder's setting, else the
-                model's limit.
+            max_length: tokens to which texts are truncated, special tokens included; None: the folder's
+                setting, else the model's limit.
             device: None: the first GPU, else the CPU.
             dtype: "bf16" or "fp32"; None: bf16 on a GPU, fp32 on the CPU.
             tokens_per_run: tokens per forward pass; None: 32,768 on a GPU, 4,096 on the CPU.
@@ -133,7 +133,7 @@ class Encoder:
 
         Args:
             on_progress: called with the number of texts of each run after the run was queued.
-            prompt: text before each text, in place of the encoder's.
+            prompt: text before each text; None: the encoder's `prompt`.
 
         Raises `TypeError` unless `texts` is a sequence of strings; a single string is rejected. Raises
         `ProjectError` if an embedding is NaN or infinite, or if the prompt leaves no room for a text.
@@ -157,7 +157,7 @@ class Encoder:
         return embeddings
 
     def _num_unpooled_tokens(self, prompt: str) -> int:
-        """Return the number of unpooled tokens before each text: the length of an excluded prompt.
+        """Return the number of tokens before each text that are not pooled: those of an excluded prompt.
 
         Raises `ProjectError` if the prompt leaves no room for a text.
         """

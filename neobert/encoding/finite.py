@@ -18,8 +18,8 @@ def require_finite(values: NDArray[Any], values_name: str, folder: str) -> None:
     """Raise `ProjectError` if a row of `values` [N, K] has NaN or infinite values.
 
     Args:
-        what: the values in the plural, for the message.
-        folder: the model folder.
+        values_name: plural name of the values, for the message.
+        folder: model folder, for the message.
     """
     bad = len(values) - int(np.isfinite(values).all(axis=1).sum())
     if bad:
@@ -28,5 +28,5 @@ def require_finite(values: NDArray[Any], values_name: str, folder: str) -> None:
 
 
 def non_finite_error(message: str, folder: str) -> ProjectError:
-    """Return the error for outputs that are NaN or infinite, of the model in `folder`."""
+    """Return the error for NaN or infinite outputs of the model in `folder`."""
     return ProjectError(CODE, message, HINT, folder, EXIT_TRAINING_FAILED)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def run(request: Request) -> dict[str, Any]:
-    """Encode the missing shards, write the output and return a report. Raises `ProjectError`."""
+    """Encode the missing shards, merge all into the output and return a report. Raises `ProjectError`."""
     output = Path(request.output)
     if output.suffix not in WRITERS:
         endings = f"{NPY}, {PARQUET} or {JSONL}"
@@ -53,19 +53,19 @@ def run(request: Request) -> dict[str, Any]:
 
 
 def _request_for_index(request: Request) -> Request:
-    """Return the request with unit-length embeddings, so that their dot product is the cosine."""
+    """Return the request with unit-length embeddings, for cosine search; refuse `--no-normalize`."""
     if request.normalize is False:
-        message = "--no-normalize and --index are both set, but search compares directions"
+        message = "--no-normalize and --index are both set, but search needs embeddings of unit length"
         raise ProjectError("search-index", message, "remove --no-normalize", exit_code=EXIT_USAGE)
     return replace(request, normalize=True)
 
 
 def _resolve_prompt(request: Request, declared: DeclaredSettings) -> str:
-    """Return the prompt before each text: the requested one, else the model's."""
+    """Return the prompt before each text: as requested, else the model's default, or document prompt for an index."""
     if request.prompt_text is not None:
         return request.prompt_text
     if request.prompt is not None:
-        return declared.prompts.named(request.prompt)
+        return declared.prompts.prompt_named(request.prompt)
     return declared.prompts.document_prompt if request.is_index else declared.prompts.text_prompt
 
 

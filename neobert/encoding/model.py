@@ -27,7 +27,7 @@ from neobert.config.schema import (
 from neobert.encoding.runs import Run
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.export.layouts import DECODER, StateDict, join_gates
-from neobert.export.saved_settings import refuse_other_settings
+from neobert.export.saved_settings import refuse_wrong_settings
 from neobert.export.weights import read_weights, unique_weights
 from neobert.families.backbone import Backbone
 from neobert.families.hf.architecture import CAUSAL, MASKED
@@ -143,7 +143,7 @@ def load_model(
         known = ", ".join(supported)
         message = f"model_type {printable(str(kind))} is not supported (supported: {known})"
         raise ProjectError(CODE, message, "pass a folder with a supported model_type", str(folder))
-    refuse_other_settings(folder)
+    refuse_wrong_settings(folder)
     if kind == NeoBERTConfig.model_type:
         return _build_inference_model(load_neobert(folder, needs_decoder=needs_decoder), device, dtype)
     return _load_transformers(folder, device, dtype, needs_decoder=needs_decoder)
@@ -163,7 +163,7 @@ def _refuse_other_head(settings: Mapping[str, Any], folder: Path) -> None:
 
 @contextmanager
 def convert_config_errors(folder: Path) -> Iterator[None]:
-    """Convert errors in the `with` block to a `ProjectError` for a config.json that is not a NeoBERT's."""
+    """Convert errors in the `with` block to a `ProjectError`: config.json is not a NeoBERT config."""
     try:
         yield
     except ProjectError:

@@ -32,7 +32,7 @@ TOKENS_PER_CHARACTER = 4
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text, or a piece of one that is longer than a passage.
+    """A text, or a piece of a text that is too long for one passage.
 
     Attributes:
         row: number of the text, from 0.
@@ -45,10 +45,10 @@ class Passage:
 
 
 class Passages:
-    """Texts, with long ones cut into passages that add up to the text."""
+    """Texts, of which long ones are cut into passages; joined, these are the whole text."""
 
     def __init__(self, texts: Texts, tokenizer: TextTokenizer, prompt: str, length: int | None) -> None:
-        """Set the passage `length` in tokens; None selects `LONGEST`, or less if the model reads less."""
+        """Set the passage `length` in tokens; None selects `LONGEST`, or the model's limit if it is lower."""
         self._texts, self._encoder = texts, tokenizer.texts
         (ids,) = self._encoder.token_ids([prompt])
         length = length or min(tokenizer.max_length, LONGEST)
@@ -94,7 +94,10 @@ class Passages:
 
 
 def _last_break(text: str, begin: int, limit: int) -> int:
-    """Return the last of `BREAKS` in the second half of [begin, limit], the better ones first; else limit."""
+    """Return the end of the last break in the second half of [begin, limit]; the limit if there is none.
+
+    The first pattern of `BREAKS` that matches is used.
+    """
     for pattern in BREAKS:
         if ends := [found.end() for found in pattern.finditer(text, (begin + limit) // 2, limit)]:
             return ends[-1]

@@ -23,7 +23,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 def resolve_placement(device: str | None, dtype: str | None) -> tuple[torch.device, torch.dtype]:
     """Return device and compute type; by default the first GPU in bf16, else the CPU in fp32.
 
-    Raises `ProjectError` for a GPU on a machine without one.
+    Raises `ProjectError` if a GPU is requested and none is visible.
     """
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if where.type == "cuda" and not torch.cuda.is_available():
@@ -33,9 +33,9 @@ def resolve_placement(device: str | None, dtype: str | None) -> tuple[torch.devi
 
 
 def model_identity(folder: Path, device: str | None, dtype: str | None) -> dict[str, Any]:
-    """Return what determines the outputs of a model as JSON values: its files, compute type and device kind.
+    """Return what determines the outputs of a model, as JSON values: file digests, dtype and device kind.
 
-    Results with other values are not resumed.
+    A job with other values is not resumed.
     """
     where, computed_in = resolve_placement(device, dtype)
     names = {value: name for name, value in DTYPES.items()}
@@ -49,7 +49,7 @@ def num_processes(requested: int | None, device: str | None) -> int:
 
 
 def device_for_rank(rank: int, size: int, device: str | None) -> str:
-    """Return the device of one of `size` processes; on the CPU, they share its threads."""
+    """Return the device of process `rank` of `size`; on the CPU, limit it to its share of the threads."""
     if resolve_placement(device, None)[0].type == "cuda":
         return f"cuda:{rank % torch.cuda.device_count()}"
     os.environ.setdefault(PROGRAMS_ENV, PROGRAMS)

@@ -42,8 +42,8 @@ class Prompts:
         """Prompt before a text of no declared kind; empty if the folder declares no default prompt."""
         return "" if self.default is None else self.by_name[self.default]
 
-    def named(self, name: str) -> str:
-        """Return a prompt by its name. Raises `ProjectError` if the model has none of this name."""
+    def prompt_named(self, name: str) -> str:
+        """Return a prompt by its name. Raises `ProjectError` if the model has no such prompt."""
         if name in self.by_name:
             return self.by_name[name]
         known = printable(listed(sorted(self.by_name))) or "none"

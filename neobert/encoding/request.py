@@ -13,11 +13,11 @@ class Request:
     """Arguments of a job; None selects the folder's setting, or the default of the device.
 
     Attributes:
-        output: .npy, .parquet or .jsonl file; of an index, `EMBEDDINGS` in its folder.
+        output: .npy, .parquet or .jsonl file; for an index, `EMBEDDINGS` in its folder.
         is_index: also save the texts next to `output`, for `search`.
-        prompt: name of the prompt before each text; None: the folder's default, or for an index its prompt
-            of documents.
-        prompt_text: the prompt itself.
+        prompt: name of the prompt before each text; None: the folder's default, or for an index its
+            document prompt.
+        prompt_text: text of the prompt, which takes precedence over `prompt`.
         split: split to read from a folder or dataset.
         processes: number of processes; None: one per GPU, or one on the CPU.
         texts_per_shard: texts per saved shard, the most that a killed process encodes again.

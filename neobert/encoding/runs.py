@@ -60,7 +60,7 @@ class Run:
         return (self.position_ids >= torch.from_numpy(starts).to(self.position_ids.device)).long()
 
     def to(self, device: torch.device) -> Run:
-        """Copy to a device; from pinned memory, the host does not wait for the copy."""
+        """Return the run on a device, to which it is copied asynchronously from pinned memory."""
         if device.type == "cpu":
             return self
         ids, positions, bounds = (

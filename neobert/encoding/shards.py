@@ -43,7 +43,7 @@ class HasCounts(Protocol):
 
 
 def npy_bytes(values: NDArray[Any]) -> bytes:
-    """Return the content of a .npy file."""
+    """Return the content of a .npy file with these values."""
     buffer = io.BytesIO()
     np.save(buffer, values, allow_pickle=False)
     return buffer.getvalue()

@@ -52,7 +52,8 @@ class Texts(Protocol):
 def open_texts(path: Path, column: str | None, split: str) -> Texts:
     """Open a file, or one split of a folder, of a saved dataset, or of a Hub dataset.
 
-    Raises `ProjectError` for a path that cannot be opened, a split of a file, or a column of plain text.
+    Raises `ProjectError` for a path that cannot be opened, a split of a single file, or a column of a file of
+    plain text.
     """
     if path.is_dir():
         return _open_dataset(DatasetConfig(path=str(path), text_column=column, train_split=split))

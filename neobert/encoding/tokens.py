@@ -23,9 +23,9 @@ class TextTokenizer:
     """Tokenizer of framed texts, truncated to `max_length` tokens.
 
     Attributes:
-        texts: encoder of texts that are each a whole.
-        words: encoder of texts that are words.
-        pairs: encoder of the texts of pairs.
+        texts: encoder of whole texts, which may spell special tokens.
+        words: encoder of words, whose special tokens are plain text.
+        pairs: encoder of pairs, whose special tokens are plain text.
     """
 
     def __init__(self, bundle: TokenizerBundle, max_length: int) -> None:

@@ -16,7 +16,7 @@ QUERY_PREFIX, DOCUMENT_PREFIX = "query_prefix", "document_prefix"
 
 
 def load_embedder(model: EmbeddingModel) -> Encoder:
-    """Load the encoder of unit vectors. Raises `ProjectError` for an unusable folder or setting."""
+    """Load the encoder, with embeddings of unit length. Raises `ProjectError` if it is unusable."""
     return Encoder.load(
         model.folder,
         pooling=model.pooling,
@@ -28,7 +28,7 @@ def load_embedder(model: EmbeddingModel) -> Encoder:
 
 
 def resolve_prompts(encoder: Encoder, model: EmbeddingModel) -> dict[str, str]:
-    """Return the prefixes of queries and documents by report key: the requested ones, else the folder's."""
+    """Return the query and document prefixes by report key; None in `model` selects the folder's prompt."""
     query, document = model.query_prefix, model.document_prefix
     return {
         QUERY_PREFIX: encoder.prompts.query_prompt if query is None else query,
@@ -48,7 +48,7 @@ def describe_embedder(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]
 
 
 def embedder_identity(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
-    """Return weights, device settings, pooling and maximum length, which determine embeddings, as JSON."""
+    """Return the values that determine the embeddings of a text, as JSON values."""
     return {
         **model_identity(Path(encoder.folder), model.device, model.dtype),
         "pooling": encoder.pooling,
@@ -56,7 +56,7 @@ def embedder_identity(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]
     }
 
 
-def prompts_note(prompts: Mapping[str, str]) -> list[str]:
+def prefix_notes(prompts: Mapping[str, str]) -> list[str]:
     """Return a note for each prefix that is not empty."""
     kinds = {QUERY_PREFIX: "queries", DOCUMENT_PREFIX: "documents"}
     return [f"prefix of {kinds[name]}: {prefix!r}" for name, prefix in prompts.items() if prefix]

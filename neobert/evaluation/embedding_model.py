@@ -12,7 +12,7 @@ class EmbeddingModel:
     Attributes:
         folder: exported folder, checkpoint, or run directory.
         pooling: "avg", "cls" or "max".
-        max_length: longest text in tokens, special tokens included.
+        max_length: tokens to which texts are truncated, special tokens included.
         dtype: "bf16" or "fp32".
         query_prefix, document_prefix: text prepended to each query and to each document; None: the
             prompts that the folder declares.

@@ -170,7 +170,7 @@ reply = chat([{"role": "user", "content": "one question"}], max_new_tokens=200)
 print(reply[0]["generated_text"][-1]["content"])
 ```
 """
-OF_LABELS = {"ForSequenceClassification": CLASSIFIER, "ForTokenClassification": TAGGER}
+USAGE_BY_HEAD = {"ForSequenceClassification": CLASSIFIER, "ForTokenClassification": TAGGER}
 """Usage of a model by the suffix of its class name."""
 
 
@@ -188,7 +188,7 @@ def model_card(model: PreTrainedModel, *, is_chat: bool = False) -> str:
         if card is not None:
             usage = card.usage.format(trust="")
         elif template := next(
-            (text for head, text in OF_LABELS.items() if _class_name(model).endswith(head)), ""
+            (text for head, text in USAGE_BY_HEAD.items() if _class_name(model).endswith(head)), ""
         ):
             usage = template.format(labels=_labels_line(model), names=_label_names(model), trust="", needs="")
         return _transformers_card(model, "transformers", usage)
@@ -263,7 +263,7 @@ def _masked_lm_parts(model: NeoBERTPreTrainedModel) -> dict[str, str]:
 
 
 def _task_card(model: PreTrainedModel) -> Card | None:
-    """Return the card that a task brings for models with its head."""
+    """Return the card that a task defines for models with its head, or None if it defines none."""
     heads = {spec.auto_class.removeprefix("AutoModel"): spec.card for spec in SPECS.values() if spec.card}
     return next((card for head, card in heads.items() if _class_name(model).endswith(head)), None)
 

@@ -99,8 +99,8 @@ def read_tokenizer_files(source: Path) -> dict[str, bytes]:
     if not files:
         raise ProjectError(
             "EXP001",
-            "no tokenizer files in this folder",
-            f"save the tokenizer to this folder, including {TOKENIZER_FILES[0]}",
+            "the folder has no tokenizer files",
+            f"save the tokenizer to the folder, including {TOKENIZER_FILES[0]}",
             place=str(source),
         )
     if SETTINGS in files:

@@ -60,16 +60,16 @@ def _require_tensor(state: Mapping[str, Tensor], name: str) -> Tensor:
     return state[name]
 
 
-def tie_decoder(state: Mapping[str, Tensor]) -> StateDict:
+def drop_tied_decoder(state: Mapping[str, Tensor]) -> StateDict:
     """Drop the decoder, which must equal the embedding bit for bit and have no bias, or a bias of zeros.
 
     Raises `ProjectError` EXP003 if the decoder has other values.
     """
     decoder, bias = state.get(DECODER), state.get(DECODER_BIAS)
     if decoder is not None and not torch.equal(decoder, _embedding_weight(state)):
-        raise _lost_decoder_error(f"{DECODER} differs from {EMBEDDING}")
+        raise _untied_decoder_error(f"{DECODER} differs from {EMBEDDING}")
     if bias is not None and bool(bias.any()):
-        raise _lost_decoder_error(f"{DECODER_BIAS} is not zero")
+        raise _untied_decoder_error(f"{DECODER_BIAS} is not zero")
     return {name: tensor for name, tensor in state.items() if name not in (DECODER, DECODER_BIAS)}
 
 
@@ -80,7 +80,7 @@ def _embedding_weight(state: Mapping[str, Tensor]) -> Tensor:
     return state[EMBEDDING]
 
 
-def _lost_decoder_error(reason: str) -> ProjectError:
+def _untied_decoder_error(reason: str) -> ProjectError:
     return ProjectError(
         "EXP003",
         f"the decoder cannot be tied to the embedding, because {reason}",
@@ -117,4 +117,4 @@ def fork_to_hub(state: Mapping[str, Tensor]) -> StateDict:
 
 def hub_to_fork(state: Mapping[str, Tensor]) -> StateDict:
     """Convert weights to the fork's layout. Raises `ProjectError` EXP003 if the decoder cannot be tied."""
-    return tie_decoder(split_gates(state))
+    return drop_tied_decoder(split_gates(state))

@@ -12,7 +12,7 @@ from torch import Tensor
 from neobert.runfiles.weights_header import INDEX, WEIGHTS
 
 FILE_BYTES = 2 * 10**9
-"""Size of a file of lazy weights, of a rank's rows, and of its optimizer shards. A file's weights are in
+"""Maximum size of a file of lazy weights, of a rank's rows, or of its optimizer shards. Its weights are in
 memory while it is written, and one core hashes it."""
 METADATA = {"format": "pt"}
 

@@ -19,7 +19,7 @@ LIMIT = 1e-5
 """Largest accepted difference in fp32, relative to the largest absolute value (at least 1)."""
 
 OF_SPANS, OF_CHOICES = "ForQuestionAnswering", "ForMultipleChoice"
-"""Ends of the names of models with other inputs, or with other outputs, than logits of texts or tokens."""
+"""Class-name suffixes of models with other inputs or outputs than logits of texts or tokens."""
 
 TEXTS = (
     "An encoder reads the whole text.",
@@ -91,7 +91,7 @@ def truncate_to_fit(text: str, tokenizer: PreTrainedTokenizerFast, limit: int) -
     return " ".join(words)
 
 
-def differences(expected: Mapping[str, NDArray[Any]], actual: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+def output_gaps(expected: Mapping[str, NDArray[Any]], actual: Mapping[str, NDArray[Any]]) -> dict[str, float]:
     """Return each output's largest difference, scaled as `LIMIT`; infinite if missing, reshaped or NaN."""
     return {name: _difference(array, actual.get(name)) for name, array in expected.items()}
 

@@ -87,7 +87,7 @@ def _read_report(file: Path, weights: str) -> dict[str, Any]:
 
 
 def evaluation_section(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """Return the section with the results in summaries of reports; an empty text without summaries."""
+    """Return the section with the results in summaries of reports; an empty text if there are none."""
     parts = [_render_summary(summary) for summary in summaries]
     return "\n".join(["## Evaluation\n", *parts]) if parts else ""
 

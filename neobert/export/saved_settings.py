@@ -26,10 +26,10 @@ NUMBERS = ("rope_theta", "norm_eps", "embedding_multiplier")
 FLAGS = ("rope", "rms_norm", "tie_word_embeddings")
 
 
-def refuse_other_settings(folder: Path) -> None:
+def refuse_wrong_settings(folder: Path) -> None:
     """Raise `ProjectError` for a value of the wrong type, or for sizes that differ from the weights'.
 
-    MOD006 names the wrong value, EXP005 both sizes, and EXP004 weights that cannot be read.
+    The code is MOD006 for a wrong type, EXP005 for a wrong size, or EXP004 for unreadable weights.
     """
     file = folder / CONFIG
     settings = Settings(read_json(file), str(file), key=CONFIG)

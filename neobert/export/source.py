@@ -21,7 +21,7 @@ from neobert.encoding.declared import MODULES, read_declared_settings
 from neobert.errors import ProjectError
 from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.folder import cast_floating, read_tokenizer_files
-from neobert.export.saved_settings import refuse_other_settings
+from neobert.export.saved_settings import refuse_wrong_settings
 from neobert.export.weights import load_weights, unique_weights
 from neobert.families.hf.parts import first_position
 from neobert.families.hf.settings import error_reason
@@ -78,7 +78,7 @@ class Source:
         return isinstance(self.model, NeoBERTPreTrainedModel)
 
     @property
-    def is_sparse(self) -> bool:
+    def has_sparse_attention(self) -> bool:
         """Return whether the model has native sparse attention, whose library computes on a GPU only."""
         return isinstance(self.model, nsa.NSAPreTrainedModel)
 
@@ -226,24 +226,26 @@ def _num_trained_tokens(folder: Path) -> int | None:
 
 
 def _build_model(folder: Path) -> PreTrainedModel:
-    """Build the model of a config.json with random weights, without running code from the folder."""
+    """Build the model of config.json with random weights; refuse an unsupported one. Runs no code of the folder."""
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         name = str((config.architectures or ["none"])[0])
     except Exception as error:  # a damaged file raises errors of every kind
-        raise _unknown_model(folder, error_reason(error)) from error
+        raise _unknown_model_error(folder, error_reason(error)) from error
     own = modeling_neobert if name in EXPORTED else nsa if config.model_type == NSA else transformers
     found: Any = getattr(own, name, None) if name.endswith((*EXPORTED, *HEADS)) else None
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
-        raise _unknown_model(folder, f"architectures is {name}")
+        raise _unknown_model_error(folder, f"architectures is {name}")
     wanted = getattr(found, "config_class", None)
     if wanted is not None and not isinstance(config, wanted):
-        raise _unknown_model(folder, f"architectures is {name}, but model_type is {config.model_type!r}")
-    refuse_other_settings(folder)
+        raise _unknown_model_error(
+            folder, f"architectures is {name}, but model_type is {config.model_type!r}"
+        )
+    refuse_wrong_settings(folder)
     try:
         model: PreTrainedModel = found(config, **_pooler_arguments(found, folder))
     except Exception as error:  # a setting that its class does not check
-        raise _unknown_model(folder, error_reason(error)) from error
+        raise _unknown_model_error(folder, error_reason(error)) from error
     return model.float().eval()
 
 
@@ -254,7 +256,7 @@ def _pooler_arguments(kind: type[PreTrainedModel], folder: Path) -> dict[str, bo
     return {} if has_layer else {"add_pooling_layer": False}
 
 
-def _unknown_model(folder: Path, reason: str) -> ProjectError:
+def _unknown_model_error(folder: Path, reason: str) -> ProjectError:
     if not folder.is_dir():
         return unusable_checkpoint_error(
             folder, "the checkpoint was removed while the export started", REMOVED_HINT

@@ -15,7 +15,7 @@ import numpy as np
 
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_TRAINING_FAILED, ProjectError
 from neobert.export.readers.isolated import PROJECT
-from neobert.export.reference import LIMIT, Arrays, Reference, differences
+from neobert.export.reference import LIMIT, Arrays, Reference, output_gaps
 from neobert.printable import printable
 
 ISOLATED = Path(__file__).parent / "readers" / "isolated.py"
@@ -31,7 +31,7 @@ def run_reader(reader: str, folder: Path, reference: Reference) -> tuple[Arrays,
     """
     with TemporaryDirectory(prefix="neobert-export-") as work_dir:
         Path(work_dir, "texts.json").write_text(json.dumps(reference.texts), encoding="utf-8")
-        Path(work_dir, "token_ids.json").write_text(json.dumps(token_ids(reference)), encoding="utf-8")
+        Path(work_dir, "token_ids.json").write_text(json.dumps(text_token_ids(reference)), encoding="utf-8")
         done = subprocess.run(
             [sys.executable, "-I", str(ISOLATED), reader, str(folder.absolute()), work_dir],
             cwd=work_dir,
@@ -70,7 +70,7 @@ def refuse_missing_package(output: str, folder: Path) -> None:
         )
 
 
-def token_ids(reference: Reference) -> list[list[int]]:
+def text_token_ids(reference: Reference) -> list[list[int]]:
     """Return the token ids of each reference text, without padding."""
     rows = zip(reference.outputs["input_ids"], reference.outputs["attention_mask"], strict=True)
     return [ids[mask.astype(bool)].tolist() for ids, mask in rows]
@@ -89,7 +89,7 @@ def clean_environment(work_dir: str) -> dict[str, str]:
 
 def compare_outputs(expected: Arrays, actual: Arrays, folder: Path) -> dict[str, float]:
     """Return the difference of each output. Raises `ProjectError` EXP006 if one exceeds `LIMIT`."""
-    gaps = differences(expected, actual)
+    gaps = output_gaps(expected, actual)
     beyond = {name: gap for name, gap in gaps.items() if not gap <= LIMIT}
     if beyond:
         raise ProjectError(

@@ -97,7 +97,7 @@ def _drop_computed_buffers(state: StateDict, model: PreTrainedModel, own: Mappin
 
 
 def match_prefix(state: StateDict, model: PreTrainedModel) -> tuple[StateDict, set[str]]:
-    """Return weights by their names in the model, and the names of head weights that an encoder leaves out.
+    """Return weights by their names in the model, and the names of head weights that an encoder lacks.
 
     Encoder weights have the prefix `base_model_prefix` in a model with a head, and none in a bare encoder.
     """
@@ -113,7 +113,7 @@ def match_prefix(state: StateDict, model: PreTrainedModel) -> tuple[StateDict, s
 def read_weights(path: Path) -> StateDict:
     """Read the tensors of a safetensors file, or of a folder with model.safetensors or its shards, by name.
 
-    Rotations that early versions of the published NeoBERT saved are left out: they follow from rope_theta.
+    Rotations that early versions of the published NeoBERT saved are omitted: they follow from rope_theta.
     Raises `ProjectError` EXP004 if a file is missing or cannot be read.
     """
     files = [path] if path.is_file() else weight_files(path)

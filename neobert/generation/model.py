@@ -51,7 +51,7 @@ class Generator:
         )
 
     def chat_prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Return the tokens of a conversation up to where the reply begins. Raises `ProjectError`."""
+        """Return the tokens before the reply to a conversation. Raises `ProjectError` if templating fails."""
         try:
             encoded = self.tokenizer.apply_chat_template(
                 list(messages), add_generation_prompt=True, return_dict=True, tokenizer_kwargs=UNCHECKED

@@ -140,7 +140,7 @@ def _plan_rates(config: RunConfig, schedule: Schedule) -> Values:
     peak, last = config.optimizer.lr, config.trainer.max_steps - 1
     shape = (
         f"{schedule.name}: warm-up {schedule.warmup_steps:,}, decay from {schedule.decay_start:,} "
-        f"to {schedule.decay_end:,}, floor {schedule.floor:g} of {peak:g}"
+        f"to {schedule.decay_end:,}, floor {schedule.floor:g} x the peak {peak:g}"
     )
     warmup = "scheduler.warmup_percent, else scheduler.warmup_steps"
     return {

@@ -28,7 +28,7 @@ class Measured:
 
     Attributes:
         step_time_s: seconds per optimizer step, or None if only memory was measured.
-        memory_mib: peak memory of the fullest device, or None.
+        memory_mib: peak memory of the fullest device, or None if only time was measured.
         source: origin of the numbers, for reports.
     """
 
@@ -55,7 +55,7 @@ class Start(NamedTuple):
     """Step that a run starts from; 0 if it starts from no checkpoint.
 
     Attributes:
-        continued_step: first step of this run, after the steps of a run that it continues on other text.
+        continued_step: last step of another run that this one continues on other text; 0 if none.
     """
 
     step: int = 0
@@ -65,6 +65,6 @@ class Start(NamedTuple):
 AFRESH = Start()
 
 
-def mib(num_bytes: float) -> float:
+def bytes_to_mib(num_bytes: float) -> float:
     """Convert bytes to MiB."""
     return num_bytes / BYTES_PER_MIB

@@ -1,6 +1,6 @@
 """Size of an epoch before the data is prepared, estimated from local training files.
 
-From their lines if each is one labelled text, from their bytes for pretraining.
+Pretraining files are measured in bytes, files of labelled texts in lines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from neobert.units import BYTES_PER_MIB
 BYTES_PER_TOKEN = 4
 """Typical of English text in WordPiece."""
 SPECIAL_TOKENS = 2
-"""Of a text: its beginning and its end."""
+"""Special tokens of a text: one at its beginning, one at its end."""
 MAX_FILES = 10_000
 HEADED = (".csv", ".tsv")
 ROW_FILES = (*HEADED, ".jsonl", ".ndjson")
@@ -41,8 +41,8 @@ def epoch_size(config: RunConfig) -> EpochSize | None:
     Lines are counted only if `trainer.max_epochs` is set and each of them is one labelled text.
     """
     if spec_of(config).reads_text:
-        return _size_of_text(config)
-    num_texts, bytes_each = _training_texts(config.dataset) if _rows_are_texts(config) else (0, 0.0)
+        return _pretraining_epoch_size(config)
+    num_texts, bytes_each = _count_training_texts(config.dataset) if _rows_are_texts(config) else (0, 0.0)
     if num_texts < 1:
         return None
     rows, length = config.trainer.per_device_train_batch_size, max_row_length(config)
@@ -56,8 +56,8 @@ def epoch_size(config: RunConfig) -> EpochSize | None:
     )
 
 
-def _size_of_text(config: RunConfig) -> EpochSize | None:
-    """Estimate the size of an epoch of pretraining from the bytes of the training files."""
+def _pretraining_epoch_size(config: RunConfig) -> EpochSize | None:
+    """Estimate the size of an epoch from the bytes of the training files; None if these are unknown."""
     num_bytes = _text_bytes(config) if _reads_whole_files(config.dataset) else 0
     if num_bytes < 1:
         return None
@@ -119,7 +119,7 @@ def _rows_are_texts(config: RunConfig) -> bool:
     return is_text and config.trainer.max_epochs is not None and _reads_whole_files(config.dataset)
 
 
-def _training_texts(dataset: DatasetConfig) -> tuple[int, float]:
+def _count_training_texts(dataset: DatasetConfig) -> tuple[int, float]:
     """Count the training texts: lines of the files, minus headers and texts held out for evaluation.
 
     Returns their number, and the mean bytes of a row with all its columns. Both are 0 if a file is

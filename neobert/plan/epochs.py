@@ -9,7 +9,7 @@ from neobert.plan.size import num_processes
 
 
 def plan_steps(config: RunConfig, epoch: EpochSize | None) -> Derived[int]:
-    """Derive the number of optimizer steps: the lower of `trainer.max_steps` and `trainer.max_epochs`."""
+    """Derive the number of optimizer steps: `max_steps`, or those of `max_epochs` if known to be fewer."""
     trainer = config.trainer
     if trainer.max_epochs is None:
         return Derived(trainer.max_steps, "trainer.max_steps")
@@ -18,7 +18,7 @@ def plan_steps(config: RunConfig, epoch: EpochSize | None) -> Derived[int]:
         return Derived(trainer.max_steps, f"{reason}not known before the data is prepared")
     world = num_processes(config)
     steps = epoch_steps(trainer, epoch.num_microbatches, world)
-    per_step = f"{trainer.gradient_accumulation_steps * world:,} per step"
+    per_step = f"{trainer.gradient_accumulation_steps * world:,} microbatches per step"
     reason = f"{trainer.max_epochs:g} epochs x {epoch.num_microbatches:,} microbatches / {per_step}"
     if steps > trainer.max_steps:
         return Derived(

@@ -1,7 +1,7 @@
 """Peak performance of devices (dense FLOP/s, memory bandwidth, memory size), and GPU throttle reasons.
 
 GPU figures are the vendor's data-sheet values without sparsity. For a CPU, each core is assumed to have eight
-single-precision lanes, two fused multiply-adds per cycle and 2.5 GHz, and the bandwidth is that of two memory
+single-precision lanes, two fused multiply-adds per cycle and 2.5 GHz; the bandwidth is that of two memory
 channels.
 """
 
@@ -73,7 +73,7 @@ class Assumptions:
         device_memory_mib: memory of one device; None if unknown.
         mfu: expected model FLOPs utilization, as a share of the peak.
         source: origin of these values.
-        tokenizer: size of the run's tokenizer; None: derived from the config alone.
+        tokenizer: size of the run's tokenizer; None derives it from the config alone.
         epoch: size of an epoch of the run's data; None if unknown.
         start: step that the run starts from, according to the names of checkpoint folders. The plan covers
             the whole run; `neobert.plan.remaining` covers the rest of it.

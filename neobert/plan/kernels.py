@@ -55,16 +55,14 @@ def block_obstacle(
     environment: Environment,
     is_missing: Callable[[Package], bool] = lambda _: False,
 ) -> Obstacle | None:
-    """Return the first obstacle to running a config with these block kernels, or None.
+    """Return the first obstacle to running a config with these block kernels, or None if they can run it.
 
     `is_missing` returns whether a required package is not installed; by default all are assumed installed.
     """
     to_auto = f"{kernel.KEY} to auto"
     predicted = spec_of(config).predicts
     if kernel.predicts not in ("", predicted):
-        message = (
-            f"{kernel.name} is for {kernel.predicts} tokens, but task {config.task} predicts {predicted}"
-        )
+        message = f"{kernel.name} predicts {kernel.predicts} tokens, but task {config.task} does not"
         return Obstacle(message, f"set {to_auto}")
     for key, needed in kernel.keys:
         value = attrgetter(key)(config)
@@ -88,7 +86,7 @@ def _format_value(value: object) -> str:
 def plan_kernels(config: RunConfig, assumptions: Assumptions, flops_per_token: float) -> Values:
     """Derive the kernels, assuming that optional packages are installed, and the gain of low precision.
 
-    `flops_per_token`: of a training step.
+    `flops_per_token`: FLOPs per token of a training step.
     """
     gpus: tuple[Gpu, ...] = ()
     if assumptions.is_cuda:
@@ -112,7 +110,7 @@ def _derive_low_precision(config: RunConfig, gpus: tuple[Gpu, ...], flops_per_to
     share = TRAINING_FLOPS * weights * spec_of(config).passes(config).trained / flops_per_token
     text = f"{conversion.name} in {len(converted)} of {len(layers)} linear layers"
     keys = " and ".join(map(conversion.key, ("filter_fqns", "skip_first_last_linear")))
-    reason = f"layers of the blocks, without {keys}"
+    reason = f"linear layers of the blocks, except those that {keys} exclude"
     lacking = [gpu.label for gpu in gpus if not recipe.runs_on(gpu.capability)]
     if lacking and not recipe.is_emulated:
         text += f", not supported on {lacking[0]}"

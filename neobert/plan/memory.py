@@ -10,7 +10,7 @@ from neobert.config.schema import OptimizerConfig, RunConfig
 from neobert.families.shape import FP32_BYTES, ModelShape, ParameterCount
 from neobert.families.table import max_row_length
 from neobert.kernel_table import OWN_KERNELS
-from neobert.plan.derived import Derived, Measured, Values, mib
+from neobert.plan.derived import Derived, Measured, Values, bytes_to_mib
 from neobert.plan.hardware import Assumptions
 from neobert.plan.kernels import exchange_overlaps
 from neobert.plan.sharding import kept_share, state_bytes
@@ -74,7 +74,10 @@ def plan_memory(
     checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
     moments = count_optimizer_values(config.optimizer, shape.trained)
     reserved = "; torch reserves about a fifth more for shards, if the device has it" if shared else ""
-    total = Derived(parts.total_mib, f"estimate: state + activations + logits + runtime{reserved}")
+    total = Derived(
+        parts.total_mib,
+        f"estimate: sum of the components of memory{reserved}",
+    )
     if measured.memory_mib is not None:
         total = Derived(measured.memory_mib, f"measured: {measured.source}")
     return {
@@ -101,17 +104,19 @@ def plan_memory(
 def choose_resharding(
     config: RunConfig, shape: ModelShape, device_memory_mib: float | None, *, is_cuda: bool, kernels: str
 ) -> Derived[bool | None]:
-    """Derive whether ranks free the gathered weights of a block after its forward; None without fsdp2.
+    """Derive whether ranks free the gathered weights of a block after its forward pass; None if unsharded.
 
-    The plan passes the declared memory of the device, the trainer that of its own device.
+    The plan passes the declared memory of the device, the trainer the actual memory.
     """
     requested = config.distributed.reshard_after_forward
     if kept_share(config) == 1:
         return Derived(None, "the model is not sharded")
     if not exchange_overlaps(kernels):
-        return Derived(False, f"kernels {kernels} read the whole model at once")
+        return Derived(False, f"all blocks at once, because kernels {kernels} read the whole model")
     if requested is not None:
-        return Derived(requested, f"distributed.reshard_after_forward is {str(requested).lower()}")
+        gathered = "one block at a time" if requested else "all blocks at once"
+        key = f"distributed.reshard_after_forward is {str(requested).lower()}"
+        return Derived(requested, f"{gathered}, because {key}")
     if device_memory_mib is None:
         return Derived(False, "all blocks at once, because the memory of the device is unknown")
     tokens = config.trainer.per_device_train_batch_size * max_row_length(config)
@@ -119,8 +124,8 @@ def choose_resharding(
     limit = KEPT_SHARE * device_memory_mib
     with_all = f"with all blocks at once a step needs {needed:,.0f} MiB"
     if needed > limit:
-        return Derived(True, f"one block at a time, because {with_all} (limit {limit:,.0f})")
-    return Derived(False, f"all blocks at once, because {with_all} (limit {limit:,.0f})")
+        return Derived(True, f"one block at a time, because {with_all} (limit {limit:,.0f} MiB)")
+    return Derived(False, f"all blocks at once, because {with_all} (limit {limit:,.0f} MiB)")
 
 
 def predict_memory(
@@ -140,11 +145,11 @@ def predict_memory(
     exchange = max(state.exchange, state.last_exchange - activations - logits)
     moments = count_optimizer_values(config.optimizer, shape.trained).value * FP32_BYTES
     return Memory(
-        weights_mib=mib(state.weights),
-        gradients_mib=mib(state.gradients + exchange),
-        optimizer_mib=mib(moments * kept_share(config)),
-        activations_mib=mib(activations),
-        logits_mib=mib(logits),
+        weights_mib=bytes_to_mib(state.weights),
+        gradients_mib=bytes_to_mib(state.gradients + exchange),
+        optimizer_mib=bytes_to_mib(moments * kept_share(config)),
+        activations_mib=bytes_to_mib(activations),
+        logits_mib=bytes_to_mib(logits),
         runtime_mib=CUDA_RUNTIME_MIB if is_cuda else CPU_RUNTIME_MIB,
     )
 
@@ -177,8 +182,8 @@ def _kept_activations_key(config: RunConfig, shape: ModelShape, kernels: str) ->
 def rows_per_chunk(num_rows: int, vocab_size: int, *, in_place: bool = False) -> int:
     """Return the rows per chunk of a decoder and its loss; all rows if their logits fit `WHOLE_VALUES`.
 
-    Otherwise a multiple of 1,024 rows with at most `WHOLE_VALUES` logits (in place: `IN_PLACE_VALUES`), but
-    at least enough rows for efficient matrix products.
+    Otherwise a multiple of 1,024 rows with at most `WHOLE_VALUES` logits (`IN_PLACE_VALUES` if `in_place`),
+    but at least enough rows for efficient matrix products.
     """
     if num_rows * vocab_size <= WHOLE_VALUES:
         return max(1, num_rows)
@@ -186,12 +191,12 @@ def rows_per_chunk(num_rows: int, vocab_size: int, *, in_place: bool = False) ->
     return max(MIN_ROWS, min(MAX_ROWS, rows))
 
 
-def has_loss_in_place(kernels: str, num_logits: int, *, is_cuda: bool) -> bool:
-    """Return whether the Triton kernel of the loss runs: with this project's kernels, and for many logits."""
+def computes_loss_in_place(kernels: str, num_logits: int, *, is_cuda: bool) -> bool:
+    """Return whether a Triton kernel computes the loss: with own kernels, or for many logits on a GPU."""
     return kernels in OWN_KERNELS or (is_cuda and num_logits > WHOLE_VALUES)
 
 
-def scored_rows(config: RunConfig, shape: ModelShape, num_tokens: int) -> int:
+def num_scored_rows(config: RunConfig, shape: ModelShape, num_tokens: int) -> int:
     """Return the expected number of rows that the head decodes in a microbatch of `num_tokens` tokens."""
     return math.ceil(spec_of(config).head(config, shape).num_scored(num_tokens, MEAN_DOCUMENT_TOKENS))
 
@@ -211,8 +216,8 @@ def logits_bytes(
     turns logits into their gradient in place. With chunks, and with that kernel, the fp32 gradient of a
     trained decoder is computed with the loss and held until the backward pass.
     """
-    width, rows = spec_of(config).head(config, shape).width, scored_rows(config, shape, num_tokens)
-    in_place = has_loss_in_place(kernels, rows * width, is_cuda=is_cuda)
+    width, rows = spec_of(config).head(config, shape).width, num_scored_rows(config, shape, num_tokens)
+    in_place = computes_loss_in_place(kernels, rows * width, is_cuda=is_cuda)
     at_once = min(rows, rows_per_chunk(rows, width, in_place=in_place))
     is_held = shape.trains_head and (in_place or at_once < rows)
     per_logit = compute_bytes if in_place else compute_bytes + 2 * FP32_BYTES
@@ -223,10 +228,10 @@ def logits_reason(
     config: RunConfig, shape: ModelShape, num_tokens: int, kernels: str, *, is_cuda: bool
 ) -> str:
     """Return the text that explains `logits_bytes` in the plan."""
-    width, rows = spec_of(config).head(config, shape).width, scored_rows(config, shape, num_tokens)
-    positions = f"predicted positions of {num_tokens:,} tokens per microbatch x {width:,}"
+    width, rows = spec_of(config).head(config, shape).width, num_scored_rows(config, shape, num_tokens)
+    positions = f"predicted positions of {num_tokens:,} tokens per microbatch x {width:,} outputs"
     gradient = ", and the decoder's gradient" if shape.trains_head else ""
-    in_place = has_loss_in_place(kernels, rows * width, is_cuda=is_cuda)
+    in_place = computes_loss_in_place(kernels, rows * width, is_cuda=is_cuda)
     forms = "in the compute type" if in_place else "in the compute type, in fp32, and their gradient"
     at_once = min(rows, rows_per_chunk(rows, width, in_place=in_place))
     if in_place or at_once < rows:

@@ -32,7 +32,7 @@ UNCASED = Normalization(lowers_case=True, deletes_accents=True)
 
 
 def read_normalization(config: TokenizerConfig) -> Normalization | None:
-    """Return how a run's tokenizer normalizes words; None if its tokenizer.json is not on this machine."""
+    """Return how a run's tokenizer normalizes words; None if it needs a tokenizer.json that is unreadable."""
     if config.path is None and config.name is None:
         return Normalization(config.lowercase, config.strip_accents)
     if (file := tokenizer_file(config)) is not None:

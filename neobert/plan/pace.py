@@ -26,7 +26,7 @@ LAUNCHES_S_PER_BLOCK = 3e-3
 31 to 48 ms of the processors next to H100 and H200 cards (docs/learning.md)."""
 LAUNCHES_S_PER_STEP = 3e-3
 GRAPHED_STEP_S = 12e-3
-"""With CUDA graphs: the replays, and the launches of the optimizer."""
+"""Time to replay a step's CUDA graphs and to launch the optimizer."""
 FORWARD_SHARE = 1 / 3
 """Share of the forward pass in the FLOPs of a training step; the backward pass costs twice as much."""
 
@@ -80,7 +80,7 @@ def _derive_flops_per_token(config: RunConfig, shape: ModelShape, max_length: in
     segment = segment_tokens(config, max_length, is_packed=is_packed)
     scored = task.head(config, shape).scored_positions
     kind = "the assumed mean document" if is_packed else "a padded row"
-    reason = f"{_describe_flops(shape)} + the decoder on {scored} + attention over {segment}, {kind}"
+    reason = f"{_describe_flops(shape)} + the decoder on {scored} + attention over {segment} tokens, {kind}"
     passes = task.passes(config)
     if passes.trained > 1:
         reason += f"; {passes.trained} passes"
@@ -124,9 +124,9 @@ def _matrix_shapes(config: RunConfig, shape: ModelShape) -> Iterator[tuple[int, 
 def _describe_flops(shape: ModelShape) -> str:
     scores = f" + 6 x {shape.position_products:,} with relative positions" if shape.position_products else ""
     if not shape.adapter_parameters:
-        return f"6 x {shape.parameters.linear:,}{scores}"
-    adapters = f"6 x {shape.adapter_parameters:,} in adapters"
-    return f"4 x {shape.parameters.linear:,} frozen + {adapters}{scores}"
+        return f"6 x {shape.parameters.linear:,} weights{scores}"
+    adapters = f"6 x {shape.adapter_parameters:,} weights in adapters"
+    return f"4 x {shape.parameters.linear:,} frozen weights + {adapters}{scores}"
 
 
 def _derive_attainable_flops(
@@ -197,7 +197,7 @@ def plan_evaluations(
 
     `held_out`: tokens of the text that are held out for evaluation; None if unknown.
     """
-    tokens = evaluation_tokens(config, batch["max_length"].value, batch["fill"].value, held_out)
+    tokens = num_evaluation_tokens(config, batch["max_length"].value, batch["fill"].value, held_out)
     if tokens is None:
         return Derived(0.0, "evaluations of unknown size (not included)")
     count, each_s = num_evaluations(config.trainer), evaluation_s(config, tokens, tokens_per_second)
@@ -206,10 +206,10 @@ def plan_evaluations(
 
 def num_evaluations(trainer: TrainerConfig) -> int:
     """Return the number of evaluations: before the first step, every `eval_steps` steps, and at the end."""
-    return 1 + evaluations_after(0, trainer.max_steps, trainer.eval_steps)
+    return 1 + num_evaluations_after(0, trainer.max_steps, trainer.eval_steps)
 
 
-def evaluations_after(step: int, last: int, every: int) -> int:
+def num_evaluations_after(step: int, last: int, every: int) -> int:
     """Return the number of evaluations after `step`: each `every` steps (0: none), and at step `last`."""
     between = (last - 1) // every - step // every if every else 0
     return between + 1 if step < last else 0
@@ -227,7 +227,7 @@ def _relative_pass_time(config: RunConfig) -> float:
     return passes.trained + FORWARD_SHARE * passes.repeated
 
 
-def evaluation_tokens(
+def num_evaluation_tokens(
     config: RunConfig, max_length: int, fill: float, known: float | None = None
 ) -> float | None:
     """Return the number of tokens of an evaluation; None if unknown.

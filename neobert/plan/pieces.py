@@ -11,7 +11,7 @@ from neobert.tasks.specs import spec_of
 STEPS, PERCENT, LENGTH = PIECE_KEYS
 
 
-def piece_steps(trainer: TrainerConfig, max_steps: int) -> int:
+def num_piece_steps(trainer: TrainerConfig, max_steps: int) -> int:
     """Return the number of initial steps in which documents are cut into pieces."""
     steps, percent = trainer.sequence_length_warmup_steps, trainer.sequence_length_warmup_percent
     return resolve_steps(percent, steps, max_steps)
@@ -21,7 +21,7 @@ def piece_length(config: RunConfig) -> int | None:
     """Return the piece length in tokens during the warm-up, or None if the run cuts no documents."""
     length = config.trainer.sequence_length_warmup_length
     is_cut = (
-        piece_steps(config.trainer, config.trainer.max_steps) > 0
+        num_piece_steps(config.trainer, config.trainer.max_steps) > 0
         and config.datacollator.pack_sequences
         and length < max_row_length(config)
         and STEPS not in spec_of(config).unread

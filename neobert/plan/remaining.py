@@ -42,7 +42,7 @@ def remaining_from(config: RunConfig, plan: Plan, first_step: int) -> Remaining:
 
 
 def find_start(config: RunConfig) -> Start:
-    """Return the run's first step, from the names of checkpoint folders; no checkpoint is read."""
+    """Return the step that a run starts from, by the names of checkpoint folders; 0 if it finds none."""
     trainer = config.trainer
     try:
         root = Path(trainer.output_dir).expanduser() / CHECKPOINTS

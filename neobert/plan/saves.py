@@ -6,7 +6,7 @@ import math
 
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.shape import ModelShape
-from neobert.plan.derived import Derived, Values, mib
+from neobert.plan.derived import Derived, Values, bytes_to_mib
 from neobert.plan.memory import count_optimizer_values
 from neobert.plan.sharding import kept_share
 from neobert.plurals import counted
@@ -28,9 +28,9 @@ def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]
         f"{trainer.max_steps:,} steps, one save every {interval.value:,}",
     )
     moments = count_optimizer_values(config.optimizer, shape.trained)
-    size = mib(shape.state_bytes(moments.value)) + FOLDER_MIB
-    kept = kept_checkpoints(trainer, num_saves.value)
-    parts_mib = mib(shape.state_bytes(0)) if kept_share(config) < 1 else 0.0
+    size = bytes_to_mib(shape.state_bytes(moments.value)) + FOLDER_MIB
+    kept = max_kept_checkpoints(trainer, num_saves.value)
+    parts_mib = bytes_to_mib(shape.state_bytes(0)) if kept_share(config) < 1 else 0.0
     parts = f" + {parts_mib:.0f} MiB of weights in parts" if parts_mib else ""
     return {
         "save_interval_steps": interval,
@@ -47,12 +47,12 @@ def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]
         ),
         "checkpoint_tree_mib": Derived(
             ((kept + 1) * size + parts_mib) * TREE_MARGIN,
-            f"({kept} kept + 1 being written) x {size:.0f} MiB{parts} x {TREE_MARGIN}",
+            f"(({kept} kept + 1 being written) x {size:.0f} MiB{parts}) x {TREE_MARGIN}",
         ),
     }
 
 
-def kept_checkpoints(trainer: TrainerConfig, num_saves: int) -> int:
+def max_kept_checkpoints(trainer: TrainerConfig, num_saves: int) -> int:
     """Return the maximum number of checkpoints on disk at once, without the one being written.
 
     Includes checkpoints that `save_total_limit` does not count: the one that a session resumed from, the

@@ -38,7 +38,7 @@ def kept_share(config: RunConfig) -> float:
 def gathers_copies(recipe: Recipe, shape: ModelShape) -> bool:
     """Return whether ranks gather block matrices in the compute dtype instead of fp32.
 
-    True only for decoders, whose residual stream has that dtype; the NeoBERT kernels read fp32 weights.
+    It is true only for decoders, whose residual stream has that dtype; the NeoBERT kernels read fp32 weights.
     """
     return recipe.gathered_dtype is not None and not shape.has_fp32_stream
 

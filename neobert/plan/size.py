@@ -28,7 +28,7 @@ def plan_size(shape: ModelShape, assumptions: Assumptions) -> Values:
         "num_parameters": Derived(
             counts.total,
             f"{shape.num_layers} blocks of width {shape.hidden_size}: {counts.linear:,} in matrices, "
-            f"{counts.vectors:,} in norms and biases, {counts.embeddings:,} embedding, "
+            f"{counts.vectors:,} in norms and biases, {counts.embeddings:,} in the embedding, "
             f"{counts.decoder:,} in the decoder{_describe_trained_parameters(shape)}",
         ),
         "num_linear_parameters": Derived(counts.linear, "the blocks' matrices"),

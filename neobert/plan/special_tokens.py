@@ -22,11 +22,10 @@ DECLARING = ("special_tokens_map.json", SETTINGS)
 """The later file takes precedence."""
 
 
-def other_special_tokens(weights: Path, tokenizer: Path) -> dict[str, tuple[int, int]]:
-    """Return, by role, the special tokens whose id in the weights' config.json differs from the tokenizer's.
+def differing_special_tokens(weights: Path, tokenizer: Path) -> dict[str, tuple[int, int]]:
+    """Return (id in the weights' config.json, id in the tokenizer) of each role in which the two differ.
 
-    Not compared: roles that one of the two does not declare, and ids beyond the embedding, which are defaults
-    of a class.
+    Roles that only one of them declares are ignored, as are ids beyond the embedding: defaults of the class.
     """
     settings, here = content_or_empty(weights / CONFIG), _role_ids(tokenizer)
     rows, found = settings.get("vocab_size"), dict[str, tuple[int, int]]()

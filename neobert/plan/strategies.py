@@ -32,8 +32,8 @@ def foreign_strategies(environment: Mapping[str, str]) -> list[str]:
     return [*switched_on, *([f"the device {device} ({DEVICE})"] if device else [])]
 
 
-def strategy_in_file(distributed_type: str, fsdp_version: str) -> str:
-    """Return the unsupported parallelism of an accelerate config file; an empty string if there is none."""
+def foreign_strategy_in_file(distributed_type: str, fsdp_version: str) -> str:
+    """Return the name of the unsupported parallelism in an accelerate config file; empty if there is none."""
     if distributed_type.upper() == "FSDP":
         version = fsdp_version or DEFAULT_FSDP_VERSION
         return f"FSDP {version} by accelerate" if version == DEFAULT_FSDP_VERSION else ""

@@ -36,7 +36,8 @@ class MalformedError(UnreadableError):
 def read_tokens(place: Path, *, may_add: bool) -> frozenset[str]:
     """Return the tokens that the trainer loads from a tokenizer folder or a tokenizer.json file.
 
-    Includes tokens of a folder's tokenizer_config.json; without tokenizer.json, vocab.json is used.
+    Includes tokens of a folder's tokenizer_config.json; without tokenizer.json, vocab.json is read. `may_add`
+    includes the special tokens that the trainer would add. Raises `UnreadableError`.
     """
     if os.path.isfile(place):
         return _read_tokens_from_files((place,), _file_versions((place,)), may_add=may_add)
@@ -49,12 +50,12 @@ def read_tokens(place: Path, *, may_add: bool) -> frozenset[str]:
 
 
 def special_tokens(file: Path) -> frozenset[str]:
-    """Return the special tokens of a tokenizer.json; none if it cannot be read."""
+    """Return the special tokens of a tokenizer.json; an empty set if it cannot be read."""
     return frozenset(_token_texts(_added_tokens(content_or_empty(file), only_special=True)))
 
 
 def _file_versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
-    """Return size and modification time of each file, as a cache key."""
+    """Return size and modification time of each file, as a cache key. Raises `UnreadableError`."""
     try:
         return tuple((found.st_size, found.st_mtime_ns) for found in (file.stat() for file in files))
     except OSError as error:
@@ -74,7 +75,7 @@ def _read_tokens_from_files(
         _require_vocabulary(files[0], contents[files[0].name])
     names = set(special)
     for content in contents.values():
-        names.update(numbered_tokens(content))
+        names.update(ids_by_token(content))
         special.update(_token_texts(_added_tokens(content, only_special=True)))
     if not names:
         raise UnreadableError("contains no vocabulary")
@@ -122,7 +123,7 @@ def _require_vocabulary(file: Path, content: dict[str, Any]) -> None:
         raise MalformedError(f"{file} has ids up to {max(ids):,} for {num_tokens:,} tokens")
 
 
-def numbered_tokens(content: dict[str, Any]) -> dict[str, Any]:
+def ids_by_token(content: dict[str, Any]) -> dict[str, Any]:
     """Return the id of each token in the parsed content of a tokenizer.json or vocab.json."""
     model = content.get("model")
     if not isinstance(model, dict):

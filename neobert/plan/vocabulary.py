@@ -21,7 +21,7 @@ from neobert.plan.tokenizer_contents import (
     MalformedError,
     UnreadableError,
     content_or_empty,
-    numbered_tokens,
+    ids_by_token,
     read_tokens,
 )
 
@@ -68,7 +68,7 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def configured_size(config: TokenizerConfig) -> TokenizerSize:
-    """Return the tokenizer size from the config alone; assumed unless it is to be trained or well known."""
+    """Return the tokenizer size from the config; assumed unless the tokenizer will be trained or is known."""
     if config.path is None and config.name is None:
         size = config.vocab_size or BERT_SIZE
         origin = f"tokenizer.vocab_size {size:,}{'' if config.vocab_size else ' by default'}"
@@ -87,7 +87,7 @@ def describe_training(config: TokenizerConfig) -> str:
 
 
 def tokenizer_size(config: TokenizerConfig) -> TokenizerSize:
-    """Return the tokenizer size from its files; from the config if it is to be trained or not readable."""
+    """Return the tokenizer size from its files, or from the config if it will be trained or is unreadable."""
     stated = configured_size(config)
     if not stated.is_assumed:
         return stated
@@ -103,7 +103,7 @@ def tokenizer_size(config: TokenizerConfig) -> TokenizerSize:
 
 
 def tokenizer_file(config: TokenizerConfig) -> Path | None:
-    """Return the tokenizer.json that a config names; None if it is to be trained or not on this machine."""
+    """Return the tokenizer.json that a config names; None if it will be trained or is not on this machine."""
     if config.path is None and config.name is None:
         return None
     try:
@@ -116,14 +116,14 @@ def tokenizer_file(config: TokenizerConfig) -> Path | None:
 
 def token_ids(file: Path) -> dict[str, int]:
     """Return the id of each token of a tokenizer.json, without inert tokens; empty if it cannot be read."""
-    ids = numbered_tokens(content_or_empty(file))
+    ids = ids_by_token(content_or_empty(file))
     return {token: at for token, at in ids.items() if isinstance(at, int) and not INERT.fullmatch(token)}
 
 
 def count_renumbered(here: Mapping[str, int], there: Mapping[str, int]) -> int:
-    """Return how many tokens of `there` have another id or none in `here`.
+    """Return how many tokens of `there` have another id, or no id, in `here`.
 
-    If all common tokens have the same id and at most half are missing, tokens were only renamed: 0.
+    Returns 0 if all common tokens have the same id and at most half are missing: tokens were only renamed.
     """
     is_moved = any(here[token] != number for token, number in there.items() if token in here)
     num_other = sum(here.get(token) != number for token, number in there.items())

@@ -29,7 +29,7 @@ from neobert.tasks.labelled_table import read_rows
 from neobert.tasks.spec import TaskSpec
 
 Item = tuple[str, ...]
-"""Texts of a row, as the rows of its task have them."""
+"""Texts of a row, in the order of the task's fields."""
 PAIR_OPTION, PAIR = "--pair-column", "pair"
 
 
@@ -38,9 +38,9 @@ class Inputs:
     """Rows of a file in their order. Each iteration reads the file again, which need not fit in memory.
 
     Attributes:
-        fields: texts of a row, as its task reads them.
+        fields: text fields of a row.
         has_words: whether a field is a list of words, which may also be a text, split at whitespace.
-        label: label of a row as the model's run read it, if the file has that column; else None.
+        label: label field of the model's run, or None if the file has no such column.
     """
 
     path: Path
@@ -103,8 +103,8 @@ def open_inputs(
 ) -> Inputs:
     """Return the rows of a file, or of the only split of a saved dataset, for the model of a task.
 
-    The columns are the requested ones, else the run's columns that the file has. Raises `ProjectError`
-    for another format, a file without rows, or columns that the file or the task does not have.
+    The columns are the requested ones, else the run's if the file has them, else those with usual names.
+    Raises `ProjectError` for another format, a file without rows, or columns that file or task do not have.
     """
     kind, path = (None, _single_split(path)) if is_saved_dataset(path) else (require_text_format(path), path)
     first = next(iter(Inputs(path, ()).rows()), None)

@@ -38,7 +38,7 @@ class ShareResult:
 
 
 def run(request: Request) -> dict[str, Any]:
-    """Predict for the rows of missing shards, write the output and return a report. Raises `ProjectError`."""
+    """Predict the missing shards, merge all into the output and return a report. Raises `ProjectError`."""
     from neobert.encoding.placement import num_processes  # imports torch, which takes seconds
 
     request = replace(request, folder=str(model_folder(Path(request.folder))))

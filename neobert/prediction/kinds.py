@@ -22,7 +22,7 @@ NEOBERT_HEADS = {"LMHead": "MaskedLM"}
 
 
 def read_model_task(folder: Path) -> TaskSpec:
-    """Return the task of a model folder by its head. Raises `ProjectError` for an unknown head, or none."""
+    """Return the first task that has the head of a model folder. Raises `ProjectError` if there is none."""
     settings = read_json(folder / "config.json")
     names = settings.get("architectures")
     name = str(names[0]) if isinstance(names, list) and names else ""

@@ -23,7 +23,7 @@ from neobert.encoding.model import (
 )
 from neobert.encoding.runs import Run
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.export.saved_settings import refuse_other_settings
+from neobert.export.saved_settings import refuse_wrong_settings
 from neobert.export.weights import load_weights
 from neobert.families.backbone import Backbone
 from neobert.families.hf.build import WHOLE_MODEL, read_model, refuse_missing_weights
@@ -64,7 +64,7 @@ class HeadModel:
         return tuple(str(names[number]) for number in range(self.settings.num_labels))
 
     @property
-    def is_score(self) -> bool:
+    def is_regression(self) -> bool:
         """True for a regression model, whose only output is a score."""
         problem = self.settings.problem_type or (SCORE if self.settings.num_labels == 1 else SINGLE)
         return bool(problem == SCORE)
@@ -96,11 +96,11 @@ class HeadModel:
 def load_head_model(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> HeadModel:
     """Load a NeoBERT or transformers model with a head, without running code from the folder.
 
-    Raises `ProjectError` if weights are missing, for a model of several labels per text, and for classes
-    without a number or a name of their own.
+    Raises `ProjectError` if weights are missing, if a text may have several labels, or if names or numbers of
+    classes are repeated.
     """
     settings = read_json(folder / "config.json")
-    refuse_other_settings(folder)
+    refuse_wrong_settings(folder)
     _refuse_several_labels(settings, folder)
     _refuse_unusable_names(settings, folder)
     is_neobert = settings.get("model_type") == NeoBERTConfig.model_type
@@ -112,7 +112,7 @@ def load_head_model(folder: Path, auto_class: str, device: torch.device, dtype: 
 def _refuse_several_labels(settings: Mapping[str, Any], folder: Path) -> None:
     problem = settings.get("problem_type")
     if problem not in (None, SINGLE, SCORE):
-        message = f"problem_type {printable(str(problem))} is not supported"
+        message = f"problem_type {printable(str(problem))} is not supported (supported: {SINGLE}, {SCORE})"
         raise ProjectError(CODE, message, "use a pipeline of transformers", str(folder), EXIT_USAGE)
 
 

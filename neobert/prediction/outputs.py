@@ -24,7 +24,7 @@ SUFFIXES = (*DELIMITERS, JSONL, PARQUET)
 ROWS_PER_GROUP = 8_192
 PREFIX = "predicted_"
 ESCAPED = "backslashreplace"
-"""Half of a surrogate pair, which JSON may hold and UTF-8 cannot: it is written as JSON escapes it."""
+"""Error handler that escapes half of a surrogate pair, which JSON may contain and UTF-8 cannot."""
 Row = Mapping[str, Any]
 
 
@@ -47,7 +47,8 @@ def _output_columns(first: Row, predicted: Iterable[str]) -> dict[str, str]:
 def write_rows(path: Path, shards: Sequence[Path], *, inputs: Inputs, suffix: str) -> None:
     """Write each row of the input with its prediction, in their order. Raises `ProjectError` or `OSError`.
 
-    A table has the delimiter of the input if both have the same suffix.
+    A table has the delimiter of the input if both have the same suffix. In JSON, dates and other
+    values that JSON lacks are text.
     """
     rows = _merge_predictions(inputs, shards)
     if suffix == PARQUET:
@@ -77,7 +78,7 @@ def shard_lines(files: Sequence[Path]) -> Iterator[str]:
 
 
 def _write_table(path: Path, rows: Iterator[Row], delimiter: str) -> None:
-    """Write CSV, or TSV without quoting, as the reader expects. Lists and objects are written as JSON."""
+    """Write CSV, or TSV without quoting; lists and objects as JSON. Raises `ProjectError` for unwritable rows."""
     first = next(rows)
     style: dict[str, Any] = {"quotechar": None, "quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
     with path.open("x", encoding="utf-8", errors=ESCAPED, newline="") as file:
@@ -87,7 +88,7 @@ def _write_table(path: Path, rows: Iterator[Row], delimiter: str) -> None:
             for row in _require_same_columns(chain((first,), rows)):
                 writer.writerow([_table_cell(row.get(name)) for name in first])
         except csv.Error as error:
-            raise _unwritable_error("a field holds a tab or a line end, which TSV cannot write") from error
+            raise _unwritable_error("a field holds a tab or a line end, which TSV cannot contain") from error
 
 
 def _require_same_columns(rows: Iterator[Row]) -> Iterator[Row]:
@@ -114,7 +115,7 @@ def _table_cell(value: object) -> object:
 
 
 def _write_parquet(path: Path, rows: Iterator[Row]) -> None:
-    """Write row groups with the types of the first one."""
+    """Write row groups with the column types of the first one, which all rows must fit."""
     schema, writer, rows = None, None, _require_same_columns(rows)
     try:
         while group := list(islice(rows, ROWS_PER_GROUP)):

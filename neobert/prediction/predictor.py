@@ -72,13 +72,13 @@ class Predictor(ABC, Generic[Model]):
         }
 
     def second_text_starts(self, seconds: Sequence[int], indices: Sequence[int]) -> list[int] | None:
-        """Return the `seconds` at `indices`; None for a tokenizer with one type for both texts of a pair."""
+        """Return where the second texts at `indices` begin; None if both texts have one token type."""
         return [seconds[index] for index in indices] if self.tokenizer.bundle.types_pairs else None
 
     def predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         """Return the predictions of items, in their order. Raises `ProjectError` for NaN or infinite outputs.
 
-        The tokens of a chunk are sorted by length together.
+        Items are tokenized, and sorted by length, in chunks.
         """
         chunks = (items[start : start + TEXTS_PER_CHUNK] for start in range(0, len(items), TEXTS_PER_CHUNK))
         return [prediction for chunk in chunks for prediction in self._predict(chunk, on_progress)]
@@ -110,7 +110,7 @@ class Predictor(ABC, Generic[Model]):
 
 
 def length_limit(requested: int | None, positions: int, folder: Path) -> int:
-    """Return the requested length limit, or all positions if it is None. Raises `ProjectError` above them."""
+    """Return the requested length limit, or `positions` if it is None. Raises `ProjectError` beyond these."""
     if requested is not None and requested > positions:
         message = f"max_length {requested} exceeds the {positions} positions of the model"
         raise ProjectError(CODE, message, f"set max_length to {positions} or less", str(folder), EXIT_USAGE)
@@ -118,7 +118,7 @@ def length_limit(requested: int | None, positions: int, folder: Path) -> int:
 
 
 class HeadPredictor(Predictor[HeadModel]):
-    """A predictor by a model with a head.
+    """A predictor that uses a model with a head.
 
     Attributes:
         auto_class: the transformers class that loads the model.

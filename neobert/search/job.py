@@ -74,7 +74,7 @@ def _load_encoder(index: Index, request: Request) -> Encoder:
     folder = model_folder(folder)
     index.require_model(folder)
     prompts = read_declared_settings(folder).prompts
-    prompt = prompts.query_prompt if request.prompt is None else prompts.named(request.prompt)
+    prompt = prompts.query_prompt if request.prompt is None else prompts.prompt_named(request.prompt)
     return Encoder.load(
         folder,
         pooling=index.header.pooling,

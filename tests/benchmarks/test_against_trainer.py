@@ -93,7 +93,7 @@ def test_graphs_are_counted_when_a_compiled_function_is_called():
 
 def test_a_compiled_arm_is_compared_where_a_compiled_peer_ran():
     rates = {"ours": 100, "ours, compiled": 150, "sorted": 80, "unpadded": 50, "unpadded, compiled": 60}
-    found = contrastive_speed.convert_to_samples({"tokens_per_second": rates}, 10.0)
+    found = contrastive_speed.add_sample_rates({"tokens_per_second": rates}, 10.0)
     assert found["against"] == {
         "ours": {"padded": 1.25, "unpadded": 2.0},
         "ours, compiled": {"unpadded": 2.5},

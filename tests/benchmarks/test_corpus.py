@@ -176,7 +176,7 @@ def test_a_paragraph_of_a_held_out_package_is_not_in_the_training_text(archives)
 def test_a_text_that_is_not_the_pinned_one_is_named(archives, monkeypatch):
     out, (first, second) = archives
     monkeypatch.setattr(build, "PACKAGES", [first, replace(second, text_sha256="00")])
-    with pytest.raises(CorpusError, match=r"^the text of second is not the pinned one"):
+    with pytest.raises(CorpusError, match=r"^the text of second is not the pinned text"):
         build.main()
     assert texts(out / "test" / "second.jsonl") == [OTHER.upper()], "the text is there to look at"
 

@@ -64,8 +64,8 @@ def test_a_sample_is_read_and_marked(glue_data, tmp_path):
     assert report["dev"]["source"] == "MNLI_sample/heldout_from_train.json"
     reasons = reasons_not_comparable(TASKS["mnli"], report["train"]["rows"], report["dev"]["rows"])
     assert reasons == [
-        "training set of 48 texts, the published one has 392,702",
-        "development set of 16 texts, the published one has 9,815",
+        "the training set has 48 texts (published: 392,702)",
+        "the development set has 16 texts (published: 9,815)",
     ]
 
 
@@ -179,7 +179,7 @@ def test_scores_and_numbers_of_classes_in_parquet(tmp_path):
     [
         ("sentence\tlabel\ngood\t2\n", r"label '2' is unknown \(labels: negative, positive, or 0 to 1\)"),
         ("sentence\tlabel\ngood\tgreat\n", r"label 'great' is unknown"),
-        ("words\tlabel\ngood\t1\n", r"first line names no column of task sst2"),
+        ("words\tlabel\ngood\t1\n", r"first line does not name the columns of task sst2"),
         ("sentence\tlabel\n", r"has no labelled rows"),
     ],
 )

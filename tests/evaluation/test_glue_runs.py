@@ -14,7 +14,7 @@ from launcher.terminal.values import origin_text
 from neobert.errors import EXIT_PREEMPTED, EXIT_TRAINING_FAILED
 from neobert.evaluation.glue.files import prepare_task
 from neobert.evaluation.glue.settings import StartWeights, run_settings
-from neobert.evaluation.glue.summary import averages, best_row, statistics, task_summary
+from neobert.evaluation.glue.summary import averages, best_evaluation, statistics, task_summary
 from neobert.evaluation.glue.tasks import TASKS
 from neobert.folder_lock import lock_folder
 from profiles.registry import resolve_run
@@ -301,8 +301,8 @@ def test_a_folder_without_weights_is_refused_once(trained, evaluate, model_folde
 def test_the_best_evaluation_counts_from_minus_infinity():
     values = [(0, 0.9), (2, -0.4), (4, None), (6, -0.1), (9, -0.2)]
     rows = [{"step": step, "eval/mcc": value} for step, value in values] + [{"step": 10, "train/loss": 1.0}]
-    assert best_row(TASKS["cola"], rows) == {"step": 6, "mcc": -0.1}
-    assert best_row(TASKS["cola"], rows[:1]) is None
+    assert best_evaluation(TASKS["cola"], rows) == {"step": 6, "mcc": -0.1}
+    assert best_evaluation(TASKS["cola"], rows[:1]) is None
 
 
 def test_scores_are_means_of_metrics_and_seeds():

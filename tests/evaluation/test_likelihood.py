@@ -232,7 +232,7 @@ def test_rows_that_are_no_pairs_are_refused(tmp_path, settings, row):
     (tmp_path / "x.jsonl").write_text(row + "\n")
     with pytest.raises(ProjectError, match="has no text in sentence_good or sentence_bad"):
         evaluate_blimp(tmp_path / "x.jsonl", settings, None)
-    with pytest.raises(ProjectError, match=r"the folder has no \.jsonl or \.parquet files"):
+    with pytest.raises(ProjectError, match=r"there are no \.jsonl or \.parquet files here"):
         evaluate_blimp(tmp_path / "missing", settings, None)
 
 
@@ -241,7 +241,7 @@ def test_files_without_texts_are_refused(tmp_path, settings):
         (tmp_path / name).touch()
     with pytest.raises(ProjectError, match="the file has no tokens"):
         evaluate_texts(tmp_path / "texts.txt", None, "train", settings)
-    with pytest.raises(ProjectError, match="the file has no minimal pairs"):
+    with pytest.raises(ProjectError, match="the data has no minimal pairs"):
         evaluate_blimp(tmp_path / "pairs.jsonl", settings, None)
 
 

@@ -13,7 +13,12 @@ from neobert.encoding import Encoder
 from neobert.evaluation.embedder import embedder_identity, load_embedder
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.mteb_suite.__main__ import evaluate
-from neobert.evaluation.mteb_suite.summary import averages, estimated_seconds, revision_digest, text_length
+from neobert.evaluation.mteb_suite.summary import (
+    averages,
+    estimated_seconds,
+    num_characters,
+    revision_digest,
+)
 
 
 def test_without_mteb_the_extra_is_named(monkeypatch):
@@ -50,7 +55,10 @@ def test_the_command_prints_averages(model_folder, tmp_path, capsys, monkeypatch
 
 def test_the_sizes_of_texts_are_added_up():
     nested = {"text_statistics": {"total_text_length": 30}, "b": {"total_text_length": 70}, "n": 5}
-    assert (text_length(nested), text_length({"number_of_characters": 9, **nested})) == (100, 9)
+    assert (num_characters(nested), num_characters({"number_of_characters": 9, **nested})) == (
+        100,
+        9,
+    )
     statistics = {
         "A": {"test": {"number_of_characters": 1_000}, "train": {}},
         "B": {"test": nested},

@@ -73,7 +73,7 @@ def test_a_document_depends_on_its_own_place_alone(bundle):
         assert (each.tokens[each.queried] == bundle.mask_id).all()
         places = [np.flatnonzero(each.tokens == word).tolist() for word in each.key]
         assert [len(found) for found in places] == [1] * KEY_WORDS  # stated once
-        first = len(bundle.framing.start) + round(depth * (length - documents.shortest)) + 4
+        first = len(bundle.framing.start) + round(depth * (length - documents.min_length)) + 4
         assert places == [[first], [first + 1], [first + 2]]
     other = documents.document(4, 64, 0.5, 7)
     assert not np.array_equal(other.tokens, documents.document(3, 64, 0.5, 7).tokens)
@@ -86,7 +86,7 @@ def learn(model: NeoBERTLMHead, bundle: TokenizerBundle) -> None:
     recent = deque[float]([1.0], maxlen=20)
     for step in range(MAX_STEPS):
         optimizer.param_groups[0]["lr"] = 3e-3 * min(1, (step + 1) / 50)
-        length = int(draw.integers(documents.shortest + 1, 37))
+        length = int(draw.integers(documents.min_length + 1, 37))
         numbers = range(step * 32, (step + 1) * 32)
         batch = [documents.document(-1, length, float(draw.random()), number) for number in numbers]
         rows, masked, keys = (

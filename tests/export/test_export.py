@@ -23,7 +23,7 @@ from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.formats import fork, gguf, onnx
 from neobert.export.formats import hf as hf_format
 from neobert.export.readers import transformers_folder
-from neobert.export.reference import LIMIT, differences, make_reference
+from neobert.export.reference import LIMIT, make_reference, output_gaps
 from neobert.export.run import export, load_writer, refuse_unsuitable
 from neobert.export.source import SPECIAL_TOKENS, load_mean_weights, open_source
 from neobert.export_formats import CONVERSION, FORMATS
@@ -205,7 +205,7 @@ def test_heads_of_spans_and_choices_are_exported_for_transformers(make_model, sa
     hf_format.write(source, tmp_path / "hf")
     reference = make_reference(source)
     found = transformers_folder.read(str(tmp_path / "hf"), reference.texts)
-    assert max(differences(hf_format.WRITER.expected_outputs(source, reference), found).values()) < LIMIT
+    assert max(output_gaps(hf_format.WRITER.expected_outputs(source, reference), found).values()) < LIMIT
     assert found["logits"].shape[-1] == (2 if head is NeoBERTForQuestionAnswering else 1)
     assert f"{head.__name__} has inputs or outputs that the ONNX graph does not support" in onnx.refusal(
         source
@@ -358,11 +358,11 @@ def test_a_checkpoint_that_its_run_removed_meanwhile_is_told(tmp_path):
 
 def test_a_difference_is_relative_to_large_outputs_and_never_hides_nan():
     wanted = np.array([100.0, 1.0], dtype=np.float32)
-    assert differences({"x": wanted}, {"x": wanted + 1e-3})["x"] == pytest.approx(1e-5, rel=0.1)
-    assert differences({"x": wanted / 100}, {"x": wanted / 100 + 1e-3})["x"] == pytest.approx(1e-3, rel=0.1)
+    assert output_gaps({"x": wanted}, {"x": wanted + 1e-3})["x"] == pytest.approx(1e-5, rel=0.1)
+    assert output_gaps({"x": wanted / 100}, {"x": wanted / 100 + 1e-3})["x"] == pytest.approx(1e-3, rel=0.1)
     for bad in ({}, {"x": wanted[:1]}, {"x": np.array([np.nan, 1.0])}):
-        assert differences({"x": wanted}, bad)["x"] == float("inf")
-    assert differences({"ids": np.array([5000])}, {"ids": np.array([5001])})["ids"] == 1.0
+        assert output_gaps({"x": wanted}, bad)["x"] == float("inf")
+    assert output_gaps({"ids": np.array([5000])}, {"ids": np.array([5001])})["ids"] == 1.0
 
 
 def test_a_model_of_transformers_has_the_formats_that_know_it(save):

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from neobert.errors import ProjectError
 from neobert.export import fork_to_hub, hub_to_fork, load_weights
-from neobert.export.layouts import join_gates, split_gates, tie_decoder
+from neobert.export.layouts import drop_tied_decoder, join_gates, split_gates
 from tests.refusals import refusal_of
 
 
@@ -78,7 +78,7 @@ def test_a_decoder_of_its_own_is_not_dropped():
         with pytest.raises(ProjectError) as caught:
             hub_to_fork(changed)
         assert caught.value.code == "EXP003"
-    assert same_bits(tie_decoder(hub), join_gates(fork_state(1, 4, torch.float32, seed=0)))
+    assert same_bits(drop_tied_decoder(hub), join_gates(fork_state(1, 4, torch.float32, seed=0)))
 
 
 @pytest.mark.parametrize("half", ["w1", "w2"])

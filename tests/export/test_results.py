@@ -75,15 +75,15 @@ def test_a_suite_states_warm_starts_samples_and_copies():
     task = {
         "metrics": {"accuracy": {"mean": 0.5, "std": None}}, "runs": [{}], "files": files,
         "starts_from": ["mnli (warm start)"],
-        "not_comparable": ["training set of 100 texts, the published one has 2,490"],
+        "not_comparable": ["the training set has 100 texts (published: 2,490)"],
     }  # fmt: skip
     notes = suite_summary({"rte": task}, ["cb"])["notes"]
     assert any("warm start" in note for note in notes)
     assert (
-        "rte: not comparable with published scores: training set of 100 texts, the published one has 2,490"
+        "rte: not comparable with published scores: the training set has 100 texts (published: 2,490)"
         in notes
     )
-    assert "rte: training set contains 4 of 277 development texts" in notes
+    assert "rte: the training set contains 4 of 277 development texts" in notes
     assert notes[-1] == "not finished: cb"
     cold = suite_summary({"rte": {**task, "starts_from": ["pretrained"]}}, [])["notes"]
     assert not any("warm start" in note for note in cold)

@@ -8,7 +8,7 @@ import pytest
 from neobert.config.schema import HfModelConfig, RunConfig
 from neobert.families.table import model_shape
 from neobert.plan import assumptions_for, build_plan
-from neobert.plan.memory import activation_bytes, scored_rows
+from neobert.plan.memory import activation_bytes, num_scored_rows
 from neobert.plan.size import flops_per_token
 from neobert.tasks.sft.section import SftConfig
 from neobert.tasks.specs import spec_of
@@ -100,7 +100,7 @@ def test_mfu_is_also_given_with_attention_counted_whole(tmp_path):
 def test_only_supervised_tokens_of_conversations_are_decoded(supervise, share, tmp_path):
     causal, shape = planned("SmolLM2-135M", tmp_path)
     sft = replace(causal, task="sft", sft=SftConfig(supervise=supervise))
-    assert scored_rows(sft, shape, 1000) == share * scored_rows(causal, shape, 1000)
+    assert num_scored_rows(sft, shape, 1000) == share * num_scored_rows(causal, shape, 1000)
     undecoded = (1 - share) * 6 * 576 * 49_152
     assert flops_per_token(causal, shape, 128) - flops_per_token(sft, shape, 128) == undecoded
 

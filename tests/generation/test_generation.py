@@ -89,12 +89,16 @@ def test_a_mark_line_ends_in_texts_and_text_parts_are_read(tmp_path):
         (
             "p.jsonl",
             '{"prompt": "a"}\n{"text": "b"}',
-            "p.jsonl:2: the line has neither a prompt nor messages",
+            "p.jsonl:2: the line needs a prompt or messages",
         ),
         ("p.jsonl", '{"prompt": "a"', "p.jsonl:1: the line is not JSON"),
         ("p.jsonl", '{"messages": [{"role": "user"}]}', "p.jsonl:1: the content of message 1 is not text"),
-        ("p.jsonl", '{"messages": [{"role": "human", "content": "a"}]}', "message 1 has none of the roles"),
-        ("p.txt", "\n\n", "p.txt: the file has no prompt"),
+        (
+            "p.jsonl",
+            '{"messages": [{"role": "human", "content": "a"}]}',
+            "role of message 1 is not one of",
+        ),
+        ("p.txt", "\n\n", "p.txt: the file has no prompts"),
     ],
 )
 def test_wrong_prompts_are_named_by_line(tmp_path, name, content, message):

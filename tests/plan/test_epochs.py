@@ -43,7 +43,10 @@ def test_the_steps_of_the_epochs_bound_the_whole_plan(tmp_path):
     plan = planned(config)
     # 100 texts in batches of 8: 13 microbatches an epoch, 39 in three, two to a step.
     assert plan.max_steps.value == 20
-    assert "3 epochs x 13 microbatches / 2 per step; 100 texts in batches of 8" in plan.max_steps.reason
+    assert (
+        "3 epochs x 13 microbatches / 2 microbatches per step; 100 texts in batches of 8"
+        in plan.max_steps.reason
+    )
     assert plan.schedule.decay_end == plan.decay_end.value == plan.save_interval_steps.value == 20
     assert plan.total_tokens.value == round(20 * 8 * 2 * 64 * plan.fill.value)
     assert plan.eta_s.value < build_plan(config, CPU).eta_s.value / 40

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from neobert.config.schema import DatasetConfig, RunConfig, TrainerConfig
 from neobert.plan import build_plan
 from neobert.plan.hardware import assumptions_for
-from neobert.plan.pace import evaluations_after, num_evaluations
+from neobert.plan.pace import num_evaluations, num_evaluations_after
 
 pytest.importorskip("torch")
 
@@ -34,7 +34,7 @@ def test_as_many_are_counted_as_the_trainer_makes(max_steps, every):
     made = sum(hook.is_due(step, max_steps) for step in range(max_steps + 1))
     trainer = TrainerConfig(max_steps=max_steps, eval_steps=every)
     assert num_evaluations(trainer) == made
-    left = [evaluations_after(step, max_steps, every) for step in range(max_steps + 1)]
+    left = [num_evaluations_after(step, max_steps, every) for step in range(max_steps + 1)]
     assert left == [
         sum(hook.is_due(later, max_steps) for later in range(step + 1, max_steps + 1))
         for step in range(max_steps + 1)

@@ -118,7 +118,7 @@ def test_the_plan_frees_blocks_where_all_do_not_fit(run_of, name, ranks, device_
 def test_a_key_overrides_the_choice(run_of):
     plan = build_plan(run_of("3b", 2, frees=True), H100)
     assert plan.reshards.value is True
-    assert plan.reshards.reason == "distributed.reshard_after_forward is true"
+    assert plan.reshards.reason == "one block at a time, because distributed.reshard_after_forward is true"
 
 
 def test_a_plan_of_shards_says_that_torch_reserves_more(run_of):

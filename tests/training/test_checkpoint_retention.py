@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neobert.config.schema import TrainerConfig
-from neobert.plan.saves import kept_checkpoints
+from neobert.plan.saves import max_kept_checkpoints
 from neobert.runfiles.checkpoint import folders
 from neobert.training.checkpoint import publish, retention
 
@@ -111,7 +111,7 @@ def test_no_more_lies_on_the_disk_than_the_plan_says(tmp_path, limit, keep_every
         # Where all are kept, what stops save is as much as there are stops: no plan knows that.
         start = starts[choice % len(starts)] if starts else None
         disk.session(start, num_saves, offset if limit else 0, values)
-    assert disk.peak <= kept_checkpoints(trainer, END // CADENCE) + 1
+    assert disk.peak <= max_kept_checkpoints(trainer, END // CADENCE) + 1
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_as_much_lies_on_the_disk_as_the_plan_says(tmp_path, changes, sessions, 
     disk = Disk(tmp_path, trainer)
     for start, num_saves in sessions:
         disk.session(start, num_saves, 0, [9.0, 4.0, *[9.0] * 8] if start else [9.0] * 10)
-    assert disk.peak == peak == kept_checkpoints(trainer, END // CADENCE) + 1
+    assert disk.peak == peak == max_kept_checkpoints(trainer, END // CADENCE) + 1
 
 
 def test_more_of_an_accuracy_is_better_unless_said_otherwise(tmp_path):

@@ -8,7 +8,7 @@ from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
-from neobert.plan.pace import evaluation_s, evaluation_tokens
+from neobert.plan.pace import evaluation_s, num_evaluation_tokens
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -187,7 +187,7 @@ def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     ```
     """
     known = None if facts.prepared is None else facts.prepared.num_eval_tokens
-    tokens = evaluation_tokens(run.config, plan.max_length.value, plan.fill.value, known)
+    tokens = num_evaluation_tokens(run.config, plan.max_length.value, plan.fill.value, known)
     if tokens is None:
         return
     targets = tokens * masking_rates(run.config.datacollator).evaluation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
-from neobert.plan.saves import TREE_MARGIN, kept_checkpoints
+from neobert.plan.saves import TREE_MARGIN, max_kept_checkpoints
 from neobert.runfiles.run_dir import NEVER
 from profiles.registry import ResolvedRun
 from validators.facts import FOREIGN_TREE, Facts
@@ -66,7 +66,7 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         )
     else:
         yield from _refused_reservation(run, plan, disk)
-    checkpoints = kept_checkpoints(run.config.trainer, plan.num_saves.value) + 1
+    checkpoints = max_kept_checkpoints(run.config.trainer, plan.num_saves.value) + 1
     inodes = int(checkpoints * FILES_PER_CHECKPOINT * TREE_MARGIN)
     if disk.free_inodes < inodes:
         yield Violation(
@@ -92,9 +92,8 @@ def _existing_checkpoints_mib(run: ResolvedRun, plan: Plan, facts: Facts) -> flo
     if output is None or run.config.trainer.resume_from_checkpoint == NEVER:
         return 0.0
     existing = len(output.checkpoint_steps) + output.num_set_aside
-    return (
-        min(existing, kept_checkpoints(run.config.trainer, plan.num_saves.value)) * plan.checkpoint_mib.value
-    )
+    kept = max_kept_checkpoints(run.config.trainer, plan.num_saves.value)
+    return min(existing, kept) * plan.checkpoint_mib.value
 
 
 @rule("CKP005", "unsafe-output-dir", severity=Severity.FAIL, level=Level.HOST, needs=("disk",))

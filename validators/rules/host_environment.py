@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
-from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies, strategy_in_file
+from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies, foreign_strategy_in_file
 from neobert.precision.libraries import enabled_conversions
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -206,7 +206,7 @@ def _accelerate_file_violations(file: AccelerateFileFacts, *, is_chosen: bool) -
         message = f"ACCELERATE_CONFIG_FILE is {file.path}, which cannot be read: {file.error}"
         yield Violation("distributed.mode", message, "unset ACCELERATE_CONFIG_FILE")
         return
-    strategy = strategy_in_file(file.distributed_type, file.fsdp_version)
+    strategy = foreign_strategy_in_file(file.distributed_type, file.fsdp_version)
     message = f"{file.path} selects {strategy}, but accelerate config files are not applied"
 
     if strategy and file.is_named:

@@ -112,7 +112,7 @@ def _batch_warmup_violations(config: RunConfig, max_steps: int) -> Violations:
         ("batch size", batch, trainer.batch_size_warmup_steps, max_steps * USUAL_WARMUP_PERCENT // 100)
     ]
     if pieces.piece_length(config) is not None:
-        steps, percent = pieces.piece_steps(trainer, max_steps), trainer.sequence_length_warmup_percent
+        steps, percent = pieces.num_piece_steps(trainer, max_steps), trainer.sequence_length_warmup_percent
         path, usual = pieces.PERCENT, USUAL_PIECES_PERCENT
         if percent is None:
             path, usual = pieces.STEPS, max_steps * usual // 100

@@ -42,7 +42,7 @@ def evaluate(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def continue_prompt(generator: Generator, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
-    """Return a prompt, its continuation, the number of tokens, and the reason for the end."""
+    """Return a prompt with its continuation, the number of generated tokens, and why generation ended."""
     pieces: list[str] = []
     ids = generator.chat_prompt(prompt.messages) if prompt.messages else generator.text_prompt(prompt.text)
     ending = generator.generate(ids, sampling, pieces.append)

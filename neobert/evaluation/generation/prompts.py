@@ -39,7 +39,7 @@ def read_prompts(path: Path) -> list[Prompt]:
     else:
         prompts = [Prompt(line) for _, line in numbered]
     if not prompts:
-        raise _prompt_error("the file has no prompt", str(path))
+        raise _prompt_error("the file has no prompts", str(path))
     return prompts
 
 
@@ -55,13 +55,13 @@ def _parse_json_prompt(line: str, location: str) -> Prompt:
         return Prompt(
             messages=[_parse_message(each, number, location) for number, each in enumerate(messages, 1)]
         )
-    raise _prompt_error("the line has neither a prompt nor messages", location)
+    raise _prompt_error("the line needs a prompt or messages, not empty and not both", location)
 
 
 def _parse_message(value: Any, number: int, location: str) -> Message:
     role, content = (value.get("role"), value.get("content")) if isinstance(value, dict) else (None, None)
     if role not in ROLES:
-        message = f"message {number} has none of the roles {', '.join(ROLES)}"
+        message = f"the role of message {number} is not one of {', '.join(ROLES)}"
         raise _prompt_error(message, location, "correct the role of the message")
     parts = content if isinstance(content, list) else [{"text": content}]
     texts = [part.get("text") if isinstance(part, dict) else None for part in parts]

@@ -26,17 +26,17 @@ NO_GOLD_LABEL = ("-", "-1", "")
 
 @dataclass(slots=True)
 class Split:
-    """Labelled rows of a split as JSON lines, with a key of each row's texts, and counts of other rows."""
+    """Labelled rows of a split as JSON lines, a digest of each row's texts, and counts of skipped rows."""
 
     source: str
     lines: list[bytes] = field(default_factory=list)
-    keys: list[bytes] = field(default_factory=list)
+    text_digests: list[bytes] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     num_malformed: int = 0
     num_unlabelled: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return source, counts of rows, and labels of classes if any, as JSON values."""
+        """Return the source and the row counts as JSON values; if labels are classes, also rows per class."""
         return {
             "source": self.source,
             "rows": len(self.lines),
@@ -47,7 +47,7 @@ class Split:
 
 
 def prepare_task(task: GlueTask, data: str | Path, output: Path) -> dict[str, Any]:
-    """Write train.jsonl and dev.jsonl of a task to a folder; return the counts of both, and a digest.
+    """Write train.jsonl and dev.jsonl of a task to a folder; return their row counts, and a digest.
 
     The count `in_train` is the number of development rows that are also in the training set.
 
@@ -57,9 +57,9 @@ def prepare_task(task: GlueTask, data: str | Path, output: Path) -> dict[str, An
     Raises `ProjectError` if a split is missing or a row is invalid.
     """
     splits = {name: _read_split(parts) for name, parts in split_parts(task, str(data)).items()}
-    seen = set(splits["train"].keys)
+    seen = set(splits["train"].text_digests)
     report = {name: split.as_json() for name, split in splits.items()}
-    report["dev"]["in_train"] = sum(key in seen for key in splits["dev"].keys)
+    report["dev"]["in_train"] = sum(digest in seen for digest in splits["dev"].text_digests)
     output.mkdir(parents=True, exist_ok=True)
     digests = []
     for name, split in splits.items():
@@ -110,13 +110,15 @@ def _add_rows(split: Split, part: SplitPart) -> None:
             name: _text_cell(row, column, location) for name, column in columns.items() if name != "label"
         }
         split.lines.append(json.dumps({**texts, "label": label}, ensure_ascii=False).encode() + b"\n")
-        split.keys.append(text_digest(BETWEEN_TEXTS.join(map(without_whitespace_and_case, texts.values()))))
+        split.text_digests.append(
+            text_digest(BETWEEN_TEXTS.join(map(without_whitespace_and_case, texts.values())))
+        )
         if isinstance(label, str):
             split.labels[label] = split.labels.get(label, 0) + 1
 
 
 def _expand_rows(part: SplitPart) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (location for messages, row with the columns of the task).
+    """Yield (location for messages, row with the columns of the task); a malformed line has an empty row.
 
     Raises `ProjectError` for a row that the task cannot convert.
     """
@@ -142,7 +144,7 @@ def _task_columns(task: GlueTask, row: Mapping[str, Any], location: str) -> dict
         if column is None:
             raise ProjectError(
                 CODE,
-                f"no {name} column for task {task.name} (expected: {', '.join(wanted[name])})",
+                f"the file has no {name} column for task {task.name} (expected: {', '.join(wanted[name])})",
                 f"add or rename the column; the file has {printable(', '.join(map(str, row)))}",
                 location,
             )

@@ -35,8 +35,8 @@ class StartWeights:
 
     Attributes:
         label: name of the weights in reports.
-        checkpoint: None: random weights.
-        tasks: tasks on which the weights were fine-tuned, in this order; empty: none.
+        checkpoint: checkpoint folder, or None for random weights.
+        tasks: tasks on which the weights were fine-tuned, in this order.
     """
 
     label: str
@@ -44,7 +44,7 @@ class StartWeights:
     tasks: tuple[str, ...] = ()
 
     def continue_from(self, task: str, checkpoint: Path) -> StartWeights:
-        """Return the start from `checkpoint`, the best one of a run on `task` from these weights."""
+        """Return the weights of `checkpoint`, the best of a run on `task` that started from these weights."""
         tasks = (*self.tasks, task)
         return StartWeights(f"{', then '.join(tasks)} {WARM}", checkpoint, tasks)
 
@@ -63,7 +63,8 @@ def run_settings(
 ) -> dict[str, Any]:
     """Return the content of the run file of a task and seed.
 
-    `model` is the config.json of the encoder, `tokenizer` its folder, `output` the run directory.
+    `model` is the content of the encoder's config.json, `tokenizer` its folder, `data` the folder of the
+    prepared files, `output` the run directory.
     """
     steps_per_epoch = math.ceil(train_rows / BATCH_SIZE)
     eval_steps = math.ceil(steps_per_epoch / EVALUATIONS_PER_EPOCH)
@@ -125,7 +126,7 @@ def _model_section(
 
 
 def is_neobert(model: Mapping[str, Any]) -> bool:
-    """Return whether a config.json is of this project's model, and not of a transformers encoder."""
+    """Return whether a config.json describes this project's model, not a transformers encoder."""
     return family_by_model_type(str(model.get("model_type"))) is NEOBERT
 
 
@@ -138,7 +139,7 @@ def _pooling_keys(model: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
 
 def missing_size_keys(model: Mapping[str, Any]) -> list[str]:
-    """Return the sizes that the section `model` needs and a config.json lacks."""
+    """Return the keys of sizes that the section `model` needs and a config.json lacks."""
     needed = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
     assert set(SIZES) <= set(ModelConfig.__dataclass_fields__)
     return [name for name in needed if name not in model]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CODE = "glue-files"
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
-"""Location for messages, and columns of a row; no columns for a line with a wrong number of fields."""
+"""(location for messages, row by column) pairs; a line with a wrong number of fields has an empty row."""
 TRAIN = re.compile(r"(sample_)?train([-_.]|$)")
 DEV = (
     re.compile(r"(dev|validation|valid|val)(_matched)?([-.]|$)"),
@@ -37,7 +37,7 @@ DEV = (
 """Names of a development set, the published one first."""
 PATTERNS = {"train": (TRAIN,), "dev": DEV}
 SAMPLE = re.compile(r"_sample$")
-"""End of the name of a folder with a sample of a task's data."""
+"""Suffix of the name of a folder with a sample of a task's data."""
 SHARD = re.compile(r"-\d{5}(?=-of-\d{5})")
 """Number of a shard in the name of its file."""
 LOCAL = "put train and dev files (.tsv, .jsonl, .json, .csv, .parquet) in a folder per task"
@@ -48,7 +48,7 @@ SPLIT = "split"
 
 @dataclass(frozen=True, slots=True)
 class SplitPart:
-    """The rows of a split, or of a part of it, with the columns of a task.
+    """A source of the rows of a split, with the columns of a task.
 
     Attributes:
         label: name of the source in reports.
@@ -68,7 +68,7 @@ class SplitPart:
 
 
 def split_parts(task: GlueTask, data: str) -> dict[str, list[SplitPart]]:
-    """Return the parts of each split of a task, train and dev.
+    """Return the sources of each split of a task, train and dev; without own files, those of `task.parts`.
 
     Args:
         data: a folder with one subfolder per task, or the name or a local copy of a Hub dataset.
@@ -165,7 +165,7 @@ def _folder_parts(task: GlueTask, data: Path) -> dict[str, list[SplitPart]]:
 
 
 def _split_files(task: GlueTask, split: str, files: Sequence[Path], data: Path) -> list[Path]:
-    """Return the file of a split, or its shards; those in a folder of the whole data come before a sample.
+    """Return the file of a split or its shards, or no files; a sample is used only if nothing else matches.
 
     Raises `ProjectError` if several names match: reading the first would train on a part of the data.
     """
@@ -236,7 +236,7 @@ def _tsv_rows(lines: Iterator[tuple[int, str]], path: Path, task: GlueTask) -> R
                 continue
             if not header:
                 names = ", ".join((*task.text, *task.label))
-                message = f"the first line names no column of task {task.name} (expected: {names})"
+                message = f"the first line does not name the columns of task {task.name} (expected: {names})"
                 raise ProjectError(CODE, message, "add the header line", f"{path}:1")
         is_whole = len(fields) == len(header)
         yield f"{path}:{number}", dict(zip(header, fields, strict=True)) if is_whole else {}

@@ -46,7 +46,7 @@ def statistics(values: Sequence[float | None]) -> dict[str, Any]:
 
 
 def task_summary(name: str, files: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the statistics of a task's score and metrics over its runs, with their files and comparability.
+    """Summarize a task: statistics of score and metrics over its runs, its files, why it is not comparable.
 
     Args:
         files: counts of its files, as `prepare_task` returns them.
@@ -69,8 +69,8 @@ def task_summary(name: str, files: Mapping[str, Any], runs: Sequence[Mapping[str
 def averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the mean score of all tasks and of each suite, and the tasks that are not comparable.
 
-    A mean is None if a score is missing. A suite is omitted if it has no task of its own here: RTE belongs
-    to two suites.
+    A mean is None if a score is missing. A suite is omitted if `tasks` has none that belongs to it
+    alone: RTE belongs to two suites.
     """
     means = {name: summary["score"]["mean"] for name, summary in tasks.items()}
     return {
@@ -88,7 +88,7 @@ def averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def figures(tasks: Mapping[str, Mapping[str, Any]]) -> list[ReportFigure]:
+def metric_figures(tasks: Mapping[str, Mapping[str, Any]]) -> list[ReportFigure]:
     """Return a figure for every metric of every task: mean and standard deviation over the runs."""
     return [
         ReportFigure(
@@ -104,7 +104,7 @@ def figures(tasks: Mapping[str, Mapping[str, Any]]) -> list[ReportFigure]:
     ]
 
 
-def notes(tasks: Mapping[str, Mapping[str, Any]], missing: Sequence[str]) -> list[str]:
+def report_notes(tasks: Mapping[str, Mapping[str, Any]], missing: Sequence[str]) -> list[str]:
     """Return notes about comparability, development texts in the training set, and unfinished tasks."""
     reasons = [
         f"{name}: not comparable with published scores: {reason}"
@@ -112,7 +112,7 @@ def notes(tasks: Mapping[str, Mapping[str, Any]], missing: Sequence[str]) -> lis
         for reason in task["not_comparable"]
     ]
     copies = [
-        f"{name}: training set contains {copies:,} of {task['files']['dev']['rows']:,} development texts"
+        f"{name}: the training set contains {copies:,} of {task['files']['dev']['rows']:,} development texts"
         for name, task in tasks.items()
         if (copies := task["files"]["dev"]["in_train"])
     ]
@@ -129,8 +129,8 @@ def suite_summary(
     """Return figures and notes of an evaluation for model cards. `overrides`: the values of `--set`."""
     is_warm = any(start.endswith(WARM) for task in tasks.values() for start in task["starts_from"])
     changed = [f"settings other than the default recipe: {', '.join(overrides)}"] if overrides else []
-    stated = [HOW_SCORED, *changed, *([WARM_START] if is_warm else []), *notes(tasks, missing)]
-    return summary_json("GLUE and SuperGLUE", figures(tasks), stated)
+    stated = [HOW_SCORED, *changed, *([WARM_START] if is_warm else []), *report_notes(tasks, missing)]
+    return summary_json("GLUE and SuperGLUE", metric_figures(tasks), stated)
 
 
 def _mean_or_none(values: Sequence[float | None]) -> float | None:

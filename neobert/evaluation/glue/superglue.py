@@ -34,7 +34,7 @@ def copa_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def wic_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Mark the word in both sentences, by its character offsets. Raises `ValueError` for invalid offsets."""
+    """Yield both sentences with the word marked at its character offsets. Raises `ValueError` if invalid."""
     marked = []
     for number in (1, 2):
         sentence, start, end = row[f"sentence{number}"], row[f"start{number}"], row[f"end{number}"]
@@ -45,9 +45,9 @@ def wic_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def wsc_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Mark the noun phrase and the pronoun, by their word indices, in the row or in its field `target`.
+    """Yield the text with the noun phrase and the pronoun marked at their word indices.
 
-    Raises `ValueError` for indices outside the text.
+    The indices are in the field `target`, else in the row. Raises `ValueError` if they are not in the text.
     """
     spans, words = row.get("target") or row, row["text"].split()
     for number, mark in ((1, "#"), (2, "*")):

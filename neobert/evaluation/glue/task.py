@@ -21,13 +21,13 @@ class GlueTask:
         parts: tasks whose rows are combined if the data has no folder for this task.
         expand: converts a row of another layout to rows with the columns text, pair and label. Raises
             `LookupError`, `TypeError` or `ValueError` for an invalid row.
-        text, pair, label: names of the columns, in the order of preference; empty pair: single texts.
+        text, pair, label: column names in the order of preference; an empty `pair` means single texts.
         headless: columns of a file without a header line.
-        labels: names of the classes in the order of their numbers; empty: scores.
-        metrics: metrics of an evaluation by the names of the task's runs; their mean is the task's score, and
+        labels: names of the classes in the order of their numbers; empty if labels are scores.
+        metrics: names of the metrics as the task's runs report them; their mean is the task's score, and
             the first one selects the best checkpoint.
         train_rows, dev_rows: sizes of the published splits.
-        starts_from: task whose best checkpoint a transferred run starts from.
+        starts_from: task whose best checkpoint a transferred run starts from, or None.
         max_length: longest text or pair in tokens.
     """
 
@@ -62,7 +62,7 @@ def reasons_not_comparable(task: GlueTask, train_rows: int, dev_rows: int) -> li
     """Return a reason for each split whose size differs from the published one."""
     reasons = []
     if not has_published_size(train_rows, task.train_rows):
-        reasons.append(f"training set of {train_rows:,} texts, the published one has {task.train_rows:,}")
+        reasons.append(f"the training set has {train_rows:,} texts (published: {task.train_rows:,})")
     if not has_published_size(dev_rows, task.dev_rows):
-        reasons.append(f"development set of {dev_rows:,} texts, the published one has {task.dev_rows:,}")
+        reasons.append(f"the development set has {dev_rows:,} texts (published: {task.dev_rows:,})")
     return reasons

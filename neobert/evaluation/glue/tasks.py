@@ -71,7 +71,7 @@ GLUE = (
 )  # fmt: skip
 
 LEFT_OUT = {"record": "it chooses among the entities of a passage, and runs here classify single texts"}
-"""Tasks of the suites without an evaluation here, and the reason."""
+"""Tasks of the suites that are not evaluated, and the reason."""
 
 TASKS = {task.name: task for task in (*GLUE, *superglue.TASKS)}
 

@@ -53,7 +53,7 @@ def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | Non
     pairs = list(_read_pairs(files, pairs_per_paradigm))
     if not pairs:
         hint = "use a file with minimal pairs"
-        raise ProjectError(CODE, "the file has no minimal pairs", hint, str(data), EXIT_USAGE)
+        raise ProjectError(CODE, "the data has no minimal pairs", hint, str(data), EXIT_USAGE)
     identity = {"texts": [size_and_digest(file) for file in files], "pairs_per_paradigm": pairs_per_paradigm}
     texts = (text for pair in pairs for text in (pair.good, pair.bad))
     scores = score_all(texts, identity, settings, 2 * len(pairs))
@@ -81,7 +81,7 @@ def _report_summary(report: Mapping[str, Any], truncated: int) -> dict[str, Any]
 
 
 def accuracies(pairs: Sequence[MinimalPair], scores: Likelihoods) -> dict[str, Any]:
-    """Return the accuracy by paradigm, phenomenon and field, from `scores` [2 N, 2], good before bad.
+    """Return the accuracy by paradigm, phenomenon and field. `scores` [2 N pairs, 2]: good, bad, good, bad.
 
     The accuracy of several paradigms is the mean of their accuracies.
     """
@@ -117,12 +117,12 @@ def _paradigm_files(data: Path) -> list[Path]:
     files = [file for file in candidates if file.is_file() and text_format(file) in KINDS]
     if not files:
         hint = "pass the file blimp.jsonl, or the folder with a file per paradigm"
-        raise ProjectError(CODE, f"the folder has no {' or '.join(KINDS)} files", hint, str(data), EXIT_USAGE)
+        raise ProjectError(CODE, f"there are no {' or '.join(KINDS)} files here", hint, str(data), EXIT_USAGE)
     return files
 
 
 def _read_pairs(files: Sequence[Path], limit: int | None) -> Iterator[MinimalPair]:
-    """Yield the first `limit` pairs of each paradigm; all pairs if it is None."""
+    """Yield the first `limit` pairs of each paradigm, or all pairs if it is None."""
     taken: Counter[str] = Counter()
     for location, row in chain.from_iterable(map(read_table, files)):
         good, bad = (_require_sentence(row.get(column), location) for column in COLUMNS)
@@ -134,7 +134,7 @@ def _read_pairs(files: Sequence[Path], limit: int | None) -> Iterator[MinimalPai
 
 
 def _require_sentence(value: object, location: str) -> str:
-    """Return a sentence that is not blank: a blank one would score 0, the highest value."""
+    """Return a sentence. Raises `ProjectError` if it is blank: it would score 0, the highest value."""
     if isinstance(value, str) and value.strip():
         return value
     raise ProjectError(

@@ -42,7 +42,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores [N, 2] of all texts, counts of texts and tokens, and the duration of the last session.
+    """Scores [N texts, 2], counts of texts and tokens, and the duration of the last session.
 
     Attributes:
         weights: digest of the weights that computed the scores.
@@ -61,7 +61,7 @@ def score_all(
     """Score the texts that have no saved score, and return the scores of all texts.
 
     Args:
-        identity: describes the texts.
+        identity: JSON values that differ for other texts.
         num_texts: number of texts, for the progress; None if it is unknown.
 
     Raises `ProjectError` if the output belongs to other texts, weights or settings.
@@ -113,7 +113,7 @@ def _score_missing(
 
 
 def _load_finished(identity: Mapping[str, Any], output: Path, weights: str) -> Scores | None:
-    """Return the scores of a complete evaluation; None if there is none.
+    """Return the scores of a complete evaluation, or None if it is not complete.
 
     Raises `ProjectError` if they belong to other texts, weights or settings: they would be overwritten.
     """
@@ -132,7 +132,7 @@ def _load_finished(identity: Mapping[str, Any], output: Path, weights: str) -> S
     return found
 
 
-def discard(output: Path) -> None:
+def remove_scores(output: Path) -> None:
     """Remove a scoring job's output and its record, if they exist."""
     for file in (_record_path(output), output):
         file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The scorer of a model folder: of masked tokens, or of next tokens for a causal model."""
+"""Loading of a scorer from a model folder."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def load_scorer(
     dtype: str | None = None,
     tokens_per_run: int | None = None,
 ) -> Scorer | NextTokenScorer:
-    """Load the scorer of next tokens for a causal model, else of masked tokens. Raises `ProjectError`.
+    """Load the scorer of next tokens for a causal model, else of masked tokens.
 
-    Arguments as for `Encoder.load`; a causal model's windows have up to `WINDOW` tokens by default.
+    Arguments and errors as for `Encoder.load`; a causal model's windows have `WINDOW` tokens by default.
     """
     path = model_folder(Path(folder))
     model = load_model(path, *resolve_placement(device, dtype), needs_decoder=True)

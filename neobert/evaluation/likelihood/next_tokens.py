@@ -1,7 +1,7 @@
-"""Log-likelihoods of texts by a causal model: each token is predicted from those before it.
+"""Log-likelihoods of texts by a causal model: each token is predicted from the tokens before it.
 
-A text begins after the tokenizer's own start, or after its end-of-text token, so that the first token is
-predicted too. A text longer than the model's context is scored in windows that overlap by half.
+A text follows the tokenizer's start tokens, or its end-of-text token if it has none, so that the first token
+is predicted too. A text longer than the model's context is scored in windows that overlap by half.
 
 Shapes: N texts, T tokens of a run, V vocabulary.
 """
@@ -26,13 +26,13 @@ from neobert.evaluation.likelihood.scorer import Likelihoods, log_probabilities
 from neobert.progress import OnProgress, ignore_progress
 
 WINDOW = 2048
-"""Default length of a window; at most the positions of the model, which may be far more than its memory."""
+"""Default length of a window in tokens: a model may have far more positions than fit in memory."""
 UNLIMITED = 2**31
 """Length limit of the tokenizer: windows divide a longer text, and nothing is truncated."""
 
 
 class Window(NamedTuple):
-    """Tokens of one text that are scored together; those before `first` are context only."""
+    """Tokens of text number `text` that are scored together; tokens before index `first` are only context."""
 
     text: int
     tokens: Tokens
@@ -65,7 +65,7 @@ class NextTokenScorer:
     def from_model(
         cls, model: InferenceModel, folder: Path, max_length: int, tokens_per_run: int | None
     ) -> NextTokenScorer:
-        """Return the scorer of a loaded model, with the tokenizer of `folder`. Raises `ProjectError`."""
+        """Return the scorer of a loaded model, with the tokenizer of `folder`, which must be usable."""
         tokenizer = TextTokenizer.load(folder, UNLIMITED, model.num_rows, ("eos_token",))
         return cls(model, tokenizer, max_length, tokens_per_run, str(folder))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from neobert.encoding.finite import non_finite_error
 from neobert.encoding.texts import Texts, open_texts
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.evaluation.likelihood.job import Settings, discard, score_all
+from neobert.evaluation.likelihood.job import Settings, remove_scores, score_all
 from neobert.families.table import is_causal
 from neobert.plurals import counted
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, ReportFigure, summary_json
@@ -40,7 +40,7 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
         raise nothing
     scores = score_all(texts, {"texts": texts.identity()}, settings, texts.known_count())
     if not scores.values[:, 1].any():
-        discard(settings.output)  # the next text would be refused as another evaluation
+        remove_scores(settings.output)  # the next text would be refused as another evaluation
         raise nothing
     config = read_json(model_folder(Path(settings.folder)) / CONFIG)
     report = pseudo_perplexity(scores.values)
@@ -48,7 +48,7 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
         report = {name.removeprefix("pseudo_"): value for name, value in report.items()}
         report |= _values_per_byte(scores.values, texts)
     if not all(value is not None and math.isfinite(value) for value in report.values()):
-        discard(settings.output)
+        remove_scores(settings.output)
         message = f"the loss of {report['loss_per_token']:,.4g} nats per token has no finite perplexity"
         raise non_finite_error(message, settings.folder)
     return {
@@ -103,7 +103,7 @@ def pseudo_perplexity(scores: Likelihoods) -> dict[str, Any]:
     """Return the pseudo-perplexity over all tokens, and its mean and median over documents.
 
     It is exp of the mean negative log-probability per token. Long documents weigh more in the value over all
-    tokens. Texts without tokens are left out. A value that overflows a float64 is None.
+    tokens. Texts without tokens are omitted. A value that overflows a float64 is None.
     """
     kept: NDArray[np.float64] = scores[scores[:, 1] > 0]
     losses = -kept[:, 0] / kept[:, 1]

@@ -112,7 +112,7 @@ class Scorer:
 def log_probabilities(
     model: InferenceModel, hidden: Tensor, rows: NDArray[np.int64], targets: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return the log-probabilities of the tokens `targets` [M] at rows [M] of hidden states [T, D]."""
+    """Return the log-probabilities of tokens `targets` [M] at `rows` [M] of `hidden` [T tokens, D width]."""
     found = []
     chosen, wanted = (torch.from_numpy(each).to(hidden.device) for each in (rows, targets))
     for some, of in zip(chosen.split(LOGIT_ROWS), wanted.split(LOGIT_ROWS), strict=True):

@@ -45,7 +45,7 @@ class MtebModel:
         )
 
     def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> Embeddings:
-        """Return the embeddings [N, D] of all texts of a data loader, with the prefix of `prompt_type`."""
+        """Return the embeddings [N, D] of all texts of a data loader, with the prefix for `prompt_type`."""
         kind = getattr(prompt_type, "value", prompt_type)
         prefix = self._query_prefix if kind == QUERY else self._document_prefix
         return self._encoder.encode([text for batch in inputs for text in batch["text"]], prompt=prefix)
@@ -64,6 +64,6 @@ def _normalize(vectors: Any) -> Tensor:
 
 
 def model_name(folder: Path) -> str:
-    """Return a folder's name, for a checkpoint preceded by the name of its run, as mteb's model name."""
+    """Return mteb's name for a folder: the last three parts of its path without `checkpoints`, hyphenated."""
     parts = [part for part in folder.absolute().parts[-3:] if part not in ("/", "checkpoints")]
     return "-".join(parts)

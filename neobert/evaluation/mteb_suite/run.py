@@ -19,7 +19,7 @@ from neobert.evaluation.embedder import (
     describe_embedder,
     embedder_identity,
     load_embedder,
-    prompts_note,
+    prefix_notes,
     resolve_prompts,
 )
 from neobert.evaluation.embedding_model import EmbeddingModel
@@ -27,8 +27,8 @@ from neobert.evaluation.mteb_suite.model import MtebModel, model_name
 from neobert.evaluation.mteb_suite.summary import (
     averages,
     estimated_seconds,
-    figures,
     missing_note,
+    report_figures,
     revision_digest,
 )
 from neobert.plurals import counted
@@ -69,14 +69,14 @@ def evaluate_tasks(
     scores = {each.task_name: float(each.get_score()) for each in results.task_results}
     types = {task.metadata.name: str(task.metadata.type) for task in tasks}
     means = averages(scores, types)
-    notes = [f"mteb {mteb.__version__}", *missing_note(means), *prompts_note(prompts)]
+    notes = [f"mteb {mteb.__version__}", *missing_note(means), *prefix_notes(prompts)]
     return {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
         "model": model.folder,
         "mteb": mteb.__version__,
         "benchmark": benchmark,
-        SUMMARY: summary_json("MTEB", figures(means), notes),
+        SUMMARY: summary_json("MTEB", report_figures(means), notes),
         **means,
         "failed": {each.task_name: printable(str(each.exception)) for each in results.exceptions or ()},
         "estimated_seconds": estimate_s,

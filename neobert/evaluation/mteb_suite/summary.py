@@ -19,24 +19,24 @@ def revision_digest(identity: Mapping[str, Any], prefixes: Sequence[str]) -> str
 
 def estimated_seconds(tasks: Iterable[Any], rate: float) -> dict[str, float | None]:
     """Estimate the seconds of encoding by task, from mteb's published sizes; None if a size is unknown."""
-    sizes = {task.metadata.name: _num_characters(task) for task in tasks}
+    sizes = {task.metadata.name: _num_task_characters(task) for task in tasks}
     return {name: None if size is None else round(size / rate, 1) for name, size in sizes.items()}
 
 
-def _num_characters(task: Any) -> int | None:
+def _num_task_characters(task: Any) -> int | None:
     statistics = task.metadata.descriptive_stats or {}
-    found = [text_length(statistics[split]) for split in task.metadata.eval_splits if split in statistics]
+    found = [num_characters(statistics[split]) for split in task.metadata.eval_splits if split in statistics]
     return sum(found) if found and all(found) else None
 
 
-def text_length(statistics: Mapping[str, Any]) -> int:
+def num_characters(statistics: Mapping[str, Any]) -> int:
     """Return the number of characters in the statistics of a split; 0 if they state none."""
     own = statistics.get("number_of_characters")
     if isinstance(own, int | float):
         return int(own)
     nested = (value for value in statistics.values() if isinstance(value, dict))
     total = statistics.get("total_text_length")
-    return int(total) if isinstance(total, int | float) else sum(map(text_length, nested))
+    return int(total) if isinstance(total, int | float) else sum(map(num_characters, nested))
 
 
 def averages(scores: Mapping[str, float], types: Mapping[str, str]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def averages(scores: Mapping[str, float], types: Mapping[str, str]) -> dict[str,
     }
 
 
-def figures(averages: Mapping[str, Any]) -> list[ReportFigure]:
+def report_figures(averages: Mapping[str, Any]) -> list[ReportFigure]:
     """Return the averages by type, over types and over tasks, then the main score of every task."""
     means = {
         **{f"mean of {name}": value for name, value in averages["types"].items()},

@@ -33,7 +33,7 @@ FILLER = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Tokens of a document, the positions that predict its key words, and these words.
+    """Tokens of a document, the positions that predict its key words, and their ids.
 
     A mask token predicts the word at its position; a token of a causal model predicts the next one.
     """
@@ -48,7 +48,7 @@ class Documents:
 
     Attributes:
         words: ids of the words that keys are drawn from.
-        shortest: tokens of a document without filler.
+        min_length: tokens of a document without filler.
     """
 
     def __init__(self, bundle: TokenizerBundle, *, is_causal: bool) -> None:
@@ -59,13 +59,13 @@ class Documents:
         self._start = start or ((bundle.end_id,) if is_causal else ())
         self._end = () if is_causal else (*self._stop, *end)
         stated = 2 * (len(self._statement) + KEY_WORDS) + len(self._stop)
-        self.shortest = len(self._start) + stated + len(self._end)
+        self.min_length = len(self._start) + stated + len(self._end)
 
     def document(self, seed: int, length: int, depth: float, number: int) -> Document:
         """Return document `number` of `length` tokens; its key is at `depth`, from 0 (start) to 1."""
         draw = random.Random(f"{seed}/{length}/{depth}/{number}")
         key = draw.sample(self.words, KEY_WORDS)
-        room = length - self.shortest
+        room = length - self.min_length
         begins = draw.randrange(len(self._filler))
         filler = [self._filler[(begins + each) % len(self._filler)] for each in range(room)]
         position = round(depth * room)
@@ -81,7 +81,7 @@ class Documents:
         return list(self._bundle.tokenizer.encode(text, add_special_tokens=False))
 
     def _single_words(self) -> list[int]:
-        """Return the ids of lower-case words of one token that the filler does not contain."""
+        """Return the ids of tokens that are words and not in the filler; refuse fewer than `MIN_WORDS`."""
         tokenizer, taken = self._bundle.tokenizer, {*self._filler, *self._statement}
         texts = {each: tokenizer.decode([each]).strip() for each in range(len(tokenizer))}
         words = [each for each, text in texts.items() if _is_word(text) and each not in taken]

@@ -57,10 +57,12 @@ def evaluate_passkey(settings: Settings) -> dict[str, Any]:
     role = "eos_token" if model.is_causal else "mask_token"
     tokenizer = TextTokenizer.load(folder, max(settings.lengths), model.num_rows, (role,))
     documents = Documents(tokenizer.bundle, is_causal=model.is_causal)
-    if min(settings.lengths) < documents.shortest:
-        message = f"{min(settings.lengths)} tokens are too few for a document (at least {documents.shortest})"
+    if min(settings.lengths) < documents.min_length:
+        message = (
+            f"{min(settings.lengths)} tokens are too few for a document (at least {documents.min_length})"
+        )
         raise ProjectError(
-            "usage", message, f"set {OPTION} to {documents.shortest} tokens or more", OPTION, EXIT_USAGE
+            "usage", message, f"set {OPTION} to {documents.min_length} tokens or more", OPTION, EXIT_USAGE
         )
     started_s = time.perf_counter()
     places = [(length, depth) for length in sorted(settings.lengths, reverse=True) for depth in DEPTHS]

@@ -18,7 +18,7 @@ from neobert.evaluation.embedder import (
     describe_embedder,
     embedder_identity,
     load_embedder,
-    prompts_note,
+    prefix_notes,
     resolve_prompts,
 )
 from neobert.evaluation.embedding_model import EmbeddingModel
@@ -41,7 +41,7 @@ def evaluate_collection(
         output: .npy file for the embeddings of the corpus [N, D].
         texts_per_shard: texts per saved shard; a killed evaluation loses at most one shard.
 
-    Raises `ProjectError` for an unusable model, or an output of another evaluation.
+    Raises `ProjectError` for an unusable model, or if `output` belongs to another evaluation.
     """
     encoder = load_embedder(model)
     started_s = time.perf_counter()
@@ -63,7 +63,7 @@ def evaluate_collection(
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
         "model": model.folder,
-        SUMMARY: summary_json("Retrieval", figures, [sizes, *prompts_note(prompts)]),
+        SUMMARY: summary_json("Retrieval", figures, [sizes, *prefix_notes(prompts)]),
         "metrics": metrics,
         "queries": len(collection.queries),
         "documents": len(corpus),

@@ -62,11 +62,11 @@ def read_collection(folder: Path) -> Collection:
         _find_file(folder, ("queries.jsonl",)),
         _find_file(folder, JUDGEMENTS),
     ]
-    queries = {name: _with_title(title, text) for name, title, text in _read_texts(files[1])}
+    queries = {name: _prepend_title(title, text) for name, title, text in _read_texts(files[1])}
     corpus: dict[str, str] = {}
     own: set[str] = set()
     for name, title, text in _read_texts(files[0]):
-        corpus[name] = _with_title(title, text)
+        corpus[name] = _prepend_title(title, text)
         # Equal ids alone mean nothing: many collections number queries and documents from 1.
         if name in queries and queries[name].strip() == text.strip():
             own.add(name)
@@ -98,13 +98,13 @@ def _find_file(folder: Path, names: tuple[str, ...]) -> Path:
     candidates = [folder / f"{name}{suffix}" for name in names for suffix in ("", *COMPRESSIONS)]
     found = next((path for path in candidates if path.is_file()), None)
     if found is None:
-        hint = "a BEIR folder has corpus.jsonl, queries.jsonl and qrels.tsv (or qrels/test.tsv)"
+        hint = "pass a folder with corpus.jsonl, queries.jsonl and qrels.tsv (or qrels/test.tsv)"
         raise ProjectError(CODE, f"the folder has no {' or '.join(names)}", hint, str(folder), EXIT_USAGE)
     return found
 
 
 def _read_texts(file: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield id, title and text of each row. Raises `ProjectError` for a missing or repeated id."""
+    """Yield id, title and text of each row. Raises `ProjectError` for a missing value or a repeated id."""
     seen: set[str] = set()
     for location, row in read_table(file):
         name, text = row.get("_id"), row.get("text")
@@ -119,7 +119,7 @@ def _read_texts(file: Path) -> Iterator[tuple[str, str, str]]:
         yield str(name), str(row.get("title") or "").strip(), text
 
 
-def _with_title(title: str, text: str) -> str:
+def _prepend_title(title: str, text: str) -> str:
     return text if not title or text.startswith(title) else f"{title} {text}".strip()
 
 
@@ -144,7 +144,7 @@ def _read_judgements(file: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def _parse_grade(score: str, location: str) -> int:
-    """Return a score: a whole number, or a float with a whole value such as 1.0."""
+    """Parse a score, which must be whole: an integer, or a float such as 1.0."""
     try:
         if (value := float(score)).is_integer():
             return int(value)

@@ -49,7 +49,7 @@ def _descending_ranks(names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _duplicate_documents(corpus: Mapping[str, str]) -> tuple[list[int], list[int]]:
-    """Return the indices of documents with the text of an earlier one, and of those earlier documents."""
+    """Return the indices of documents that repeat a text, and of the first document with that text."""
     first: dict[str, int] = {}
     sources = [first.setdefault(text, index) for index, text in enumerate(corpus.values())]
     copies = [index for index, source in enumerate(sources) if index != source]

@@ -13,7 +13,7 @@ from neobert.evaluation.embedder import (
     QUERY_PREFIX,
     describe_embedder,
     load_embedder,
-    prompts_note,
+    prefix_notes,
     resolve_prompts,
 )
 from neobert.evaluation.embedding_model import EmbeddingModel
@@ -44,7 +44,7 @@ def evaluate_pairs(pairs: ScoredPairs, model: EmbeddingModel) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "model": model.folder,
         SUMMARY: summary_json(
-            "Similarity", figures, [f"{len(pairs.rows):,} pairs, cosine", *prompts_note(prompts)]
+            "Similarity", figures, [f"{len(pairs.rows):,} pairs, cosine", *prefix_notes(prompts)]
         ),
         "metrics": metrics,
         "pairs": len(pairs.rows),

@@ -33,7 +33,7 @@ class ScoredPairs:
 
 
 def read_scored_pairs(file: Path, columns: Mapping[str, str | None]) -> ScoredPairs:
-    """Read pairs with scores; `columns` has the keys of `OPTIONS`, None for a usual name.
+    """Read the pairs that have a score. `columns`: column names by key of `OPTIONS`; None: a usual name.
 
     Raises `ProjectError` for a file that is not such a table, or has fewer than two pairs.
     """
@@ -48,7 +48,7 @@ def read_scored_pairs(file: Path, columns: Mapping[str, str | None]) -> ScoredPa
     kept = [row for row in read_rows(file, rows) if row[SCORE] is not None]
     if len(kept) < 2:
         message = f"the table has {counted(len(kept), 'pair')} with a score (at least 2)"
-        raise ProjectError("scored-pairs", message, "pass a table of pairs", str(file), EXIT_USAGE)
+        raise ProjectError("scored-pairs", message, "add pairs with scores", str(file), EXIT_USAGE)
     return ScoredPairs(
         file.name.partition(".")[0], kept, [*size_and_digest(file), *map(str, columns.values())]
     )

@@ -23,12 +23,12 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
     write_hf_folder(source.model, source.tokenizer_files, folder, dtype=source.dtype)
     if source.is_embedder and source.embedding is not None:
         source.embedding.write(folder)
-    return {"not_compared": ["last_hidden_state", "logits"]} if source.is_sparse else {}
+    return {"not_compared": ["last_hidden_state", "logits"]} if source.has_sparse_attention else {}
 
 
 def expected_outputs(source: Source, reference: Reference) -> Arrays:
     """Return the outputs that the reader must reproduce; for a sparse model, sums of its weights instead."""
-    if not source.is_sparse:
+    if not source.has_sparse_attention:
         return select_outputs(*ROWS, "last_hidden_state", "logits")(source, reference)
     weights = unique_weights(source.model)
     totals = [cast_floating(weights[name].detach(), source.dtype).double() for name in sorted(weights)]

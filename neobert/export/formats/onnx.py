@@ -45,7 +45,7 @@ class OnnxGraph(nn.Module):
 
 
 def refusal(source: Source) -> str:
-    """Return the reason why a model has no graph (other inputs or outputs); empty if it has one."""
+    """Return the reason why the graph does not support a model (inputs or outputs); empty if it does."""
     name = type(source.model).__name__
     if name.endswith((OF_SPANS, OF_CHOICES)):
         return f"{name} has inputs or outputs that the ONNX graph does not support: pass --to hf"

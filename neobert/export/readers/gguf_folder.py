@@ -15,7 +15,7 @@ AS_IT_IS = -1
 def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
     """Return embeddings for the texts, and for their token ids from token_ids.json."""
     ids = json.loads(Path("token_ids.json").read_text(encoding="utf-8"))
-    server = xllamacpp.Server(parameters(folder, max(map(len, ids)) + 8))
+    server = xllamacpp.Server(server_parameters(folder, max(map(len, ids)) + 8))
     outputs = {"pooled": embed(server, ids), "pooled, of texts": embed(server, texts)}
     del server
     return outputs

@@ -28,7 +28,7 @@ class TextPredictor(HeadPredictor):
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, in their order; empty for scores."""
-        return () if self.model.is_score else self.model.labels
+        return () if self.model.is_regression else self.model.labels
 
     @classmethod
     def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:  # noqa: ARG003
@@ -45,7 +45,9 @@ class TextPredictor(HeadPredictor):
 
         for indices, outputs in self._compute_in_runs(sequences, compute, on_progress):
             logits[indices] = outputs
-        return self._score_predictions(logits) if self.model.is_score else self._class_predictions(logits)
+        return (
+            self._score_predictions(logits) if self.model.is_regression else self._class_predictions(logits)
+        )
 
     def _score_predictions(self, logits: Tensor) -> list[Prediction]:
         return [{PREDICTION: score} for score in logits[:, 0].tolist()]

@@ -16,7 +16,7 @@ from typing import Any
 from neobert.clock import boot_id, seconds_since_boot
 from neobert.errors import write_error_file
 from neobert.model.attention import summarize_kernels
-from neobert.plan.pace import evaluations_after
+from neobert.plan.pace import num_evaluations_after
 from neobert.runfiles.attempt import is_replaced, replaced_error
 from neobert.runfiles.phases import PhaseTracker
 from neobert.training.state.trainer import Trainer
@@ -171,7 +171,7 @@ def _eta_s(trainer: Trainer) -> float | None:
     if step_time_s is None:
         return None
     last, every = trainer.max_steps, trainer.config.trainer.eval_steps
-    evaluations_s = evaluations_after(step, last, every) * trainer.state.evaluation_s
+    evaluations_s = num_evaluations_after(step, last, every) * trainer.state.evaluation_s
     return (last - step) * step_time_s + evaluations_s
 
 
