@@ -226,7 +226,7 @@ def _num_trained_tokens(folder: Path) -> int | None:
 
 
 def _build_model(folder: Path) -> PreTrainedModel:
-    """Build the model of config.json with random weights; refuse an unsupported one. Runs no code of the folder."""
+    """Build the model of config.json with random weights, but not by code in the folder. Raises EXP007."""
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         name = str((config.architectures or ["none"])[0])

@@ -31,4 +31,4 @@ def piece_length(config: RunConfig) -> int | None:
 
 def piece_length_at(step: int, config: RunConfig, max_steps: int) -> int | None:
     """Return the piece length in tokens at `step`, counted from 0, or None after the warm-up."""
-    return piece_length(config) if step < piece_steps(config.trainer, max_steps) else None
+    return piece_length(config) if step < num_piece_steps(config.trainer, max_steps) else None

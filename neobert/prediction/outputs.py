@@ -78,7 +78,7 @@ def shard_lines(files: Sequence[Path]) -> Iterator[str]:
 
 
 def _write_table(path: Path, rows: Iterator[Row], delimiter: str) -> None:
-    """Write CSV, or TSV without quoting; lists and objects as JSON. Raises `ProjectError` for unwritable rows."""
+    """Write CSV, or TSV without quoting, with lists and objects as JSON. Raises `ProjectError`."""
     first = next(rows)
     style: dict[str, Any] = {"quotechar": None, "quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
     with path.open("x", encoding="utf-8", errors=ESCAPED, newline="") as file:

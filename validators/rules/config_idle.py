@@ -178,7 +178,7 @@ def _ineffective_keys(config: RunConfig) -> Iterator[tuple[str, str, str]]:
 
 def _ineffective_length_warmup_keys(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     trainer, longest = config.trainer, max_row_length(config)
-    steps = pieces.piece_steps(trainer, trainer.max_steps)
+    steps = pieces.num_piece_steps(trainer, trainer.max_steps)
     length = trainer.sequence_length_warmup_length
     path = pieces.STEPS if trainer.sequence_length_warmup_percent is None else pieces.PERCENT
     if path == pieces.PERCENT and trainer.sequence_length_warmup_steps:

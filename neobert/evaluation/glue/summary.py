@@ -14,7 +14,7 @@ from neobert.runfiles.evaluation_report import ReportFigure, summary_json
 KIND, SCHEMA_VERSION = "neobert-glue", 2
 
 
-def best_row(task: GlueTask, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+def best_evaluation(task: GlueTask, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return step and metrics of the evaluation with the highest first metric; None if none has a value.
 
     The evaluation before the first step is ignored. Negative values are valid, since a correlation may be

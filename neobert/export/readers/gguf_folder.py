@@ -21,7 +21,7 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
     return outputs
 
 
-def parameters(folder: str, max_row_length: int) -> xllamacpp.CommonParams:
+def server_parameters(folder: str, max_row_length: int) -> xllamacpp.CommonParams:
     """Return parameters of a CPU server that embeds one row of up to `max_row_length` tokens at a time."""
     params = xllamacpp.CommonParams()
     params.model.path = str(Path(folder, "model.gguf"))
