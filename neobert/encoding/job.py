@@ -61,7 +61,7 @@ def _request_for_index(request: Request) -> Request:
 
 
 def _resolve_prompt(request: Request, declared: DeclaredSettings) -> str:
-    """Return the prompt before each text: the requested one, else the model's (for an index, its document prompt)."""
+    """Return the requested prompt, else the model's default (for an index: its document prompt)."""
     if request.prompt_text is not None:
         return request.prompt_text
     if request.prompt is not None:
