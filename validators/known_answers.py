@@ -160,5 +160,5 @@ def _required_kinds(attention: AttentionSpec, task: TaskSpec) -> Iterator[str]:
     yield from (*OF_EVERY_TASK, attention.direction, *attention_specific_kinds(attention))
     if attention.is_causal and task.labels_tokens:
         yield "shift"
-    if attention.is_causal and task.reads_text:
+    if attention.is_causal and task.is_self_supervised:
         yield "next"

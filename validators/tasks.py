@@ -12,7 +12,7 @@ def masks_tokens(spec: TaskSpec) -> bool:
 
 def predicts_text_tokens(spec: TaskSpec) -> bool:
     """Return whether the task predicts tokens of plain documents, not of conversations."""
-    return spec.reads_text and not spec.stores_targets
+    return spec.is_self_supervised and not spec.stores_targets
 
 
 def has_labels(spec: TaskSpec) -> bool:

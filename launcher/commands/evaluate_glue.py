@@ -128,8 +128,8 @@ def _require_valid_tasks(request: GlueRequest) -> None:
         raise ProjectError("glue-tasks", message, hint, "--tasks", EXIT_USAGE)
     if request.transfers and not request.source_tasks():
         starts = {name: TASKS[name].starts_from for name in request.tasks}
-        known = [f"{source} for {name}" for name, source in starts.items() if source]
-        hint = f"add {', '.join(known)} to --tasks" if known else "remove --transfer"
+        known = [f"{source} (for {name})" for name, source in starts.items() if source]
+        hint = f"add to --tasks: {', '.join(known)}" if known else "remove --transfer"
         message = "no task of --tasks starts from another one, so --transfer has no effect"
         raise ProjectError("glue-tasks", message, hint, "--transfer", EXIT_USAGE)
 

@@ -35,7 +35,7 @@ def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: i
     Weights that declare keys of a task with pairs were trained for it, and get a lower rate.
     """
     width = shape.hidden_size
-    if spec.reads_text or spec.stores_targets:
+    if spec.is_self_supervised or spec.stores_targets:
         rate = CONTINUED_RATE * math.sqrt(tokens / CONTINUED_TOKENS) / width
     elif spec.predicts == "pairs":
         rate = EMBEDDER_RATE / width if spec.declared(folder) else FINE_TUNING_RATE * BASE_WIDTH / width

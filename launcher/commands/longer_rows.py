@@ -36,7 +36,7 @@ def context_keys(
         length: tokens per row.
         lengths: sizes of the documents in bytes.
     """
-    if not (spec := spec_of(config)).reads_text or spec.stores_targets:
+    if not (spec := spec_of(config)).is_self_supervised or spec.stores_targets:
         message, hint = (
             f"{CONTEXT} applies only to text without labels",
             f"replace it with --dataset.max_seq_length {length}",

@@ -168,7 +168,7 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
     per_pass = _rows_per_pass(request, length, batch, is_packed=is_packed) * (1 - held_out) / rows
     steps = _num_steps(request, config, per_pass)
     yield from _trainer_entries(request, config, steps, per_pass)
-    is_measured = is_packed and request.weights is not None and spec_of(config).reads_text
+    is_measured = is_packed and request.weights is not None and spec_of(config).is_self_supervised
     work = 6 * shape.parameters.total * rows * length * steps
     if request.device == "gpu" and is_measured and work >= COMPILED_FLOPS:
         yield Entry("trainer.torch_compile", True, COMPILED)

@@ -47,7 +47,7 @@ def adapter_parameters(adapter: AdapterConfig, shape: ModelShape) -> int:
 
 def trains_head(config: RunConfig) -> bool:
     """Return whether the head is trained; with an adapter, only a head that predicts labels is."""
-    return config.adapter.type is None or not spec_of(config).reads_text
+    return config.adapter.type is None or not spec_of(config).is_self_supervised
 
 
 def is_installed() -> bool:

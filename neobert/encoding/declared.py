@@ -84,7 +84,10 @@ def declared_max_length(folder: Path) -> int | None:
 
 
 def _module_folders(folder: Path) -> dict[str, str]:
-    """Return the folder of each sentence-transformers module by class name. Raises `ProjectError`."""
+    """Return the folder of each sentence-transformers module by class name.
+
+    Raises `ProjectError` if modules.json cannot be read or lists a module that is not supported.
+    """
     listed = read_json(folder / MODULES, may_lack=True, is_list=True)
     modules: dict[str, str] = {}
     for module in listed:

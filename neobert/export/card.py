@@ -107,8 +107,8 @@ The first token of each word was trained to have the word's label. `AutoModelFor
 the logits.{needs}
 """
 TRUST = ", trust_remote_code=True"
-NEEDS = """ It needs torch, transformers and `trust_remote_code=True`,
-or `import neobert.model` first if `neobert-launch` is installed."""
+NEEDS = """ It needs torch and transformers. Pass `trust_remote_code=True`,
+or, if `neobert-launch` is installed, run `import neobert.model` first."""
 ONNX = """
 `onnx/model.onnx` needs neither torch nor transformers:
 

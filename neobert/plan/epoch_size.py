@@ -40,7 +40,7 @@ def epoch_size(config: RunConfig) -> EpochSize | None:
 
     Lines are counted only if `trainer.max_epochs` is set and each of them is one labelled text.
     """
-    if spec_of(config).reads_text:
+    if spec_of(config).is_self_supervised:
         return _pretraining_epoch_size(config)
     num_texts, bytes_each = _count_training_texts(config.dataset) if _rows_are_texts(config) else (0, 0.0)
     if num_texts < 1:

@@ -56,7 +56,7 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[ProbeResult]:
     spec = shape.attention
     prober = TrainerProber(trainer)
     of_task = spec_of(trainer.config)
-    if spec.is_causal and of_task.reads_text:
+    if spec.is_causal and of_task.is_self_supervised:
         yield from target_answers(first_batches(trainer, 1)[0])
     compares = of_task.predicts == "pairs"
     yield from loss_answers(prober, batch, spec, task.num_classes, compares=compares)

@@ -102,8 +102,8 @@ def next_token_head(_config: RunConfig, shape: ModelShape) -> Head:
     return Head(shape.parameters.decoder, shape.decoder_products, shape.vocab_size, 1.0)
 
 
-class Labels(NamedTuple):
-    """Labels that the data contains.
+class LabelSpec(NamedTuple):
+    """Labels that a task reads from its data.
 
     Attributes:
         unit: unit with a label: text or word.
@@ -209,7 +209,7 @@ class TaskSpec:
     also_reads: tuple[str, ...] = ()
     mix_key: str = ""
     passes: Callable[[RunConfig], Passes] = lambda _config: Passes()
-    labels: Callable[[RunConfig], Labels] | None = None
+    labels: Callable[[RunConfig], LabelSpec] | None = None
     labels_texts: bool = False
     stores_targets: bool = False
     texts: Callable[[RunConfig], int] = lambda _config: 1
@@ -247,7 +247,7 @@ class TaskSpec:
     @property
     def unread_sections(self) -> frozenset[str]:
         """Return the shared sections that the task does not read."""
-        pretrains = self.reads_text and not self.stores_targets
+        pretrains = self.is_self_supervised and not self.stores_targets
         has_adapter = self.predicts in ("labels", "next")
         return (frozenset() if has_adapter else ADAPTER) | (frozenset() if pretrains else LOW_PRECISION)
 
@@ -257,8 +257,8 @@ class TaskSpec:
         return self.predicts == "masked" or bool(self.mix_key)
 
     @property
-    def reads_text(self) -> bool:
-        """Return whether the targets are tokens of the text, which needs no labels."""
+    def is_self_supervised(self) -> bool:
+        """Return whether the targets are tokens of the text itself, so that no labels are needed."""
         return self.predicts in ("masked", "next")
 
     @property

@@ -25,7 +25,9 @@ def spec_of(config: RunConfig) -> TaskSpec:
 
 def text_task(*, is_causal: bool) -> TaskSpec:
     """Return the task that pretrains on text: next tokens if `is_causal`, else masked words."""
-    return next(each for each in SPECS.values() if each.reads_text and (each.predicts == "next") == is_causal)
+    return next(
+        each for each in SPECS.values() if each.is_self_supervised and (each.predicts == "next") == is_causal
+    )
 
 
 def reported_metrics(config: RunConfig) -> tuple[Metric, ...]:

@@ -259,7 +259,7 @@ def test_an_unusable_override_is_refused_once_and_nothing_is_trained(
             ("--tasks", "boolq,record"),
             "task record is not supported: it chooses among the entities of a passage",
         ),
-        (("--tasks", "rte", "--transfer"), "add mnli for rte to --tasks"),
+        (("--tasks", "rte", "--transfer"), "add to --tasks: mnli (for rte)"),
         (("--tasks", "cola", "--transfer"), "remove --transfer"),
     ],
 )

@@ -333,7 +333,7 @@ def _unknown_matrix_violations(config: RunConfig, shape: ModelShape) -> Violatio
 
 def _direction_violations(config: RunConfig, shape: ModelShape) -> Violations:
     spec, is_causal = spec_of(config), shape.attention.is_causal
-    if not spec.reads_text or (spec.predicts == "next") == is_causal:
+    if not spec.is_self_supervised or (spec.predicts == "next") == is_causal:
         return
     direction = "is causal" if is_causal else "attends in both directions"
     message = f"task {spec.name} predicts {spec.predicts} tokens, but {shape.architecture} {direction}"

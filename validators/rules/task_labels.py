@@ -7,7 +7,7 @@ from itertools import starmap
 
 from neobert.plan import Plan
 from neobert.plurals import listed
-from neobert.tasks.spec import Labels
+from neobert.tasks.spec import LabelSpec
 from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -23,7 +23,7 @@ NARROW_RANGE = 0.01
 """Range of scores below which DAT030 warns: their differences are smaller than the noise of a step."""
 
 
-def task_labels(run: ResolvedRun) -> Labels:
+def task_labels(run: ResolvedRun) -> LabelSpec:
     """Return the facts about the labels of the run's data. Only for tasks with labelled data."""
     labels = spec_of(run.config).labels
     assert labels is not None, "only rules for tasks with labels call this"

@@ -140,14 +140,21 @@ def attention_layers(
 
 
 def measured_activations(
-    settings: Settings, heads: int, values: int, fp32_values: int
+    settings: Settings, heads: int, num_values: int, num_fp32_values: int
 ) -> dict[str, StoredActivations]:
     """Return the activations that one block stores for the backward pass, measured on transformers' modules.
 
     SDPA stores its mask, one number per token that is attended to. Eager attention stores the probabilities
     of every head, in fp32 from the softmax and in the compute type for the product.
+
+    Args:
+        num_values, num_fp32_values: numbers per token that are stored in the compute type and in fp32.
     """
-    fp32_values += 4 + heads  # statistics of norms and softmax
+    num_fp32_values += 4 + heads  # statistics of norms and softmax
     if settings.is_eager:
-        return {"eager": StoredActivations(values, fp32_values, KEPT_REASON, scores=heads, fp32_scores=heads)}
-    return {"eager": StoredActivations(values, fp32_values, KEPT_REASON, scores=1)}
+        return {
+            "eager": StoredActivations(
+                num_values, num_fp32_values, KEPT_REASON, scores=heads, fp32_scores=heads
+            )
+        }
+    return {"eager": StoredActivations(num_values, num_fp32_values, KEPT_REASON, scores=1)}

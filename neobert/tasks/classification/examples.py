@@ -35,13 +35,13 @@ class LabelledTexts(LabelledRows):
         """Side column of the labels."""
         return Column(LABEL, "float32" if is_regression(self.config) else "int64", is_per_token=False)
 
-    def encoder(self, tokenizer: TokenizerBundle) -> LabelledEncoder:
+    def encoder(self, tokenizer: TokenizerBundle) -> ClassificationEncoder:
         """Build the encoder. Raises DAT020 if long texts would be split."""
         refuse_split(self.config, "a label belongs to a whole text")
         has_pairs = CLASSIFICATION.read_section(self.config).pair_column is not None
         framing = tokenizer.pair_framing if has_pairs else tokenizer.framing
         texts = labelled_text_encoder(self.config, tokenizer, framing, is_plain=has_pairs)
-        return LabelledEncoder(texts, self.label, has_pairs)
+        return ClassificationEncoder(texts, self.label, has_pairs)
 
     def synthetic_columns(
         self, lengths: NDArray[np.int64], generator: np.random.Generator
@@ -68,7 +68,7 @@ class LabelledTexts(LabelledRows):
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledEncoder(LabelEncoder):
+class ClassificationEncoder(LabelEncoder):
     """Encoder of rows as framed texts or pairs, with their labels."""
 
     has_pairs: bool

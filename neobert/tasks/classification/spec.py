@@ -18,7 +18,7 @@ from neobert.tasks.classification.rows import (
 )
 from neobert.tasks.classification.section import CLASSIFICATION, OF_CLASSES, ClassificationConfig
 from neobert.tasks.metric import CORRELATIONS, LOSS, Metric
-from neobert.tasks.spec import Contradiction, Head, Labels, TaskSpec, label_settings
+from neobert.tasks.spec import Contradiction, Head, LabelSpec, TaskSpec, label_settings
 
 
 def classifier_head(config: RunConfig, shape: ModelShape) -> Head:
@@ -33,11 +33,11 @@ def classifier_head(config: RunConfig, shape: ModelShape) -> Head:
     )
 
 
-def describe_labels(config: RunConfig) -> Labels:
+def describe_labels(config: RunConfig) -> LabelSpec:
     """Describe the labels of the data: names or numbers of the classes, or no classes for scores."""
     names = CLASSIFICATION.read_section(config).label_names
     numbers = range(0 if is_regression(config) else num_labels(config))
-    return Labels(
+    return LabelSpec(
         unit="text",
         column="classification.label_column",
         setting=f"classification.{'label_names' if names else 'num_labels'}",

@@ -63,7 +63,9 @@ def parse_label(value: object, location: str) -> str:
     message = f"the label is {describe_kind(value)}, expected a name or a number"
     if value in (None, ""):
         message = "the row has no label"
-    hint = "set multiple_choice.label_column to the index of the right choice, or remove the row"
+    hint = (
+        "set multiple_choice.label_column to the column with the index of the right choice, or remove the row"
+    )
     raise ProjectError(CODE, message, hint, location)
 
 

@@ -10,7 +10,7 @@ from neobert.families.hf.architecture import HeadPath
 from neobert.families.shape import ModelShape
 from neobert.tasks.multiple_choice.rows import COLUMNS_SETTING, LABEL_SETTING, LIST_SETTING, row_format
 from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
-from neobert.tasks.spec import Card, Contradiction, Head, Labels, TaskSpec
+from neobert.tasks.spec import Card, Contradiction, Head, LabelSpec, TaskSpec
 
 MAX_SETTING = "multiple_choice.max_choices"
 
@@ -60,10 +60,10 @@ def choice_head(_config: RunConfig, shape: ModelShape) -> Head:
     )
 
 
-def describe_labels(config: RunConfig) -> Labels:
+def describe_labels(config: RunConfig) -> LabelSpec:
     """Describe the labels of the data: indices of choices, up to max_choices."""
     numbers = range(MULTIPLE_CHOICE.read_section(config).max_choices)
-    return Labels("row", LABEL_SETTING, MAX_SETTING, tuple(map(str, numbers)))
+    return LabelSpec("row", LABEL_SETTING, MAX_SETTING, tuple(map(str, numbers)))
 
 
 def model_settings(config: RunConfig) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from neobert.families.shape import ModelShape
 from neobert.tasks.metric import Metric
 from neobert.tasks.question_answering.rows import ANSWER_SETTING, row_format
 from neobert.tasks.question_answering.section import OF_BOTH_KINDS, QUESTION_ANSWERING
-from neobert.tasks.spec import Card, Head, Labels, TaskSpec
+from neobert.tasks.spec import Card, Head, LabelSpec, TaskSpec
 
 OUTPUTS = 2
 """Logits of a token: as the answer's first token, and as its last."""
@@ -78,7 +78,7 @@ SPEC = TaskSpec(
     head=span_head,
     model_settings=model_settings,
     rows=row_format,
-    labels=lambda _config: Labels("question", ANSWER_SETTING, ANSWER_SETTING, ()),
+    labels=lambda _config: LabelSpec("question", ANSWER_SETTING, ANSWER_SETTING, ()),
     reports=reports,
     heads=HEADS,
     predicted=("answer", "score", "start", "end"),

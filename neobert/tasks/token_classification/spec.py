@@ -10,7 +10,7 @@ from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 from neobert.plurals import listed
 from neobert.tasks.metric import Metric
-from neobert.tasks.spec import Contradiction, Head, Labels, TaskSpec, label_settings
+from neobert.tasks.spec import Contradiction, Head, LabelSpec, TaskSpec, label_settings
 from neobert.tasks.token_classification.rows import LABEL_SETTING, row_format
 from neobert.tasks.token_classification.section import OF_ENTITIES, TOKEN_CLASSIFICATION
 
@@ -42,9 +42,11 @@ def classifier_head(config: RunConfig, shape: ModelShape) -> Head:
     )
 
 
-def describe_labels(config: RunConfig) -> Labels:
+def describe_labels(config: RunConfig) -> LabelSpec:
     """Describe the labels of the data: the class names."""
-    return Labels("word", LABEL_SETTING, NAMES_SETTING, TOKEN_CLASSIFICATION.read_section(config).label_names)
+    return LabelSpec(
+        "word", LABEL_SETTING, NAMES_SETTING, TOKEN_CLASSIFICATION.read_section(config).label_names
+    )
 
 
 def model_settings(config: RunConfig) -> dict[str, Any]:
