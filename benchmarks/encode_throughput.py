@@ -58,9 +58,9 @@ KNOWN = ("flash_attention_2", "flash_attention_3", "flash_attention_4")
 OPERATORS = ("bench_varlen", "bench_fa4")
 """Attention functions that torch.compile traces; transformers' own FlashAttention 4 breaks its graph."""
 PART = 2_048
-"""Texts by which batch sizes are chosen, and that are profiled."""
+"""Number of texts with which batch sizes are chosen and kernels are profiled."""
 AGREEMENT = 0.99
-"""Least cosine between embeddings of the packed and the padded form in bf16."""
+"""Minimum cosine between embeddings of the packed and the padded form in bf16."""
 
 
 def sample_texts(source: Path, tokenizer: Any, count: int, most_tokens: int) -> list[str]:

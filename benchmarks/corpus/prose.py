@@ -20,13 +20,13 @@ SKIPPED = {"pre", "script", "style", "nav", "header", "footer", "head", "table",
 DESCRIPTIONS = {"documentation", "description"}
 """Keys of the JSON values that are prose."""
 POD_CODE = re.compile(r"[A-Z](?:<<+ (.+?) >>+|<([^<>]*)>)")
-"""Such as C<code> and C<< a -> b >>; of L<text|target> the text is kept."""
+"""Formatting codes such as C<code> and C<< a -> b >>; L<text|target> becomes its text."""
 POD_ESCAPE, HELD_ESCAPE = re.compile(r"E<(\w+)>"), re.compile(r"\0(\w+)\0")
-"""Names of characters, of which HTML has the same; held back until the codes are resolved."""
+"""Names of characters, the same as in HTML, which are replaced after the formatting codes."""
 POD_NO_TEXT = ("=cut", "=begin")
 """Commands after which no text comes until the next command."""
 DICT_NOTE = re.compile(r"\[[^\[\]]*\]|<[a-z ,-]+>|[{}]")
-"""Such as [L. coagulatio], <computing> and the braces of {cross references}."""
+"""Notes such as [L. coagulatio], <computing> and the braces of {cross references}."""
 DICT_HEADWORD = re.compile(r"^\S.*", re.MULTILINE)
 
 

@@ -28,7 +28,7 @@ FLATTENED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "
 """Arguments of a model's forward that describe the texts of one flattened row."""
 REPEATS = 20
 torch._functorch.config.enable_autograd_cache = False
-"""Its keys do not hold SDPA's choice of kernels: a graph of another kernel would be taken from it."""
+"""The keys of this cache do not include SDPA's kernel: it would return a graph with another kernel."""
 
 
 class AttentionCandidate(NamedTuple):

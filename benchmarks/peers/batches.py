@@ -18,7 +18,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle
 from peers.attention import segment_bounds
 
 MASKED_SHARE, IGNORED, MULTIPLE = 0.2, -100, 64
-"""Share of masked tokens, label of the others, and the number of which widths of rows are a multiple."""
+"""Share of masked tokens, label of other tokens, and the multiple to which rows are padded."""
 NUM_BATCHES, NUM_GROUPED = 4, 16
 TOKENS_PER_SLOT = 128
 """A packed row has a fixed number of boundaries, one for so many tokens, to avoid recompilation."""

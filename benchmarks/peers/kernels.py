@@ -22,7 +22,7 @@ FUSED = {
     "efficient": r"fmha_cutlass|AttentionKernel|AttentionBackwardKernel|efficient_attention",
     "triton_packed": r"^attention_(forward|backward)",
 }
-"""Attention kernels by what their names contain; the first that matches."""
+"""Patterns of the names of attention kernels; the first match counts."""
 OTHERS = {"products": r"nvjet|gemm|cutlass", "optimizer": r"multi_tensor_apply"}
 """Kernels besides attention by what their names contain; all that matches nothing is elementwise work."""
 # The fifth argument of torch's kernel for short rows says whether it takes the logarithm.

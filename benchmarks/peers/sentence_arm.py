@@ -59,7 +59,7 @@ FORMS = {
         "bench_fa4", is_unpadded=True, is_compiled=True
     ),
 }
-"""`default` has no argument that is not needed; the others do not wait for the loss of every step, nor for
+"""`default` has only the required arguments; the others do not wait for the loss of every step, nor for
 new loading processes in every epoch."""
 
 

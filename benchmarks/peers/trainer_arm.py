@@ -60,7 +60,7 @@ FORMS = {
     "packed, compiled": TrainerArmSettings("bench_varlen", is_packed=True, is_compiled=True),
     "packed, flash_attention_4": TrainerArmSettings("flash_attention_4", is_packed=True),
 }
-"""`default` has no argument that is not needed; the others decode masked tokens only, do not wait for the
+"""`default` has only the required arguments; the others decode masked tokens only, do not wait for the
 loss of every step, and load batches in other processes."""
 
 

@@ -43,7 +43,7 @@ class EpochSize(NamedTuple):
     Attributes:
         num_microbatches: microbatches of training.
         source: how the size was determined, for reports.
-        held_out_tokens: tokens of the text that are held out for evaluation; None: unknown.
+        held_out_tokens: tokens of the text that are held out for evaluation, or None if unknown.
     """
 
     num_microbatches: int

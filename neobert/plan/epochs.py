@@ -23,7 +23,7 @@ def plan_steps(config: RunConfig, epoch: EpochSize | None) -> Derived[int]:
     if steps > trainer.max_steps:
         return Derived(
             trainer.max_steps,
-            f"trainer.max_steps, below {steps:,} steps of trainer.max_epochs: {reason}; {epoch.source}",
+            f"trainer.max_steps, fewer than {steps:,} steps of trainer.max_epochs: {reason}; {epoch.source}",
         )
     return Derived(steps, f"{reason}; {epoch.source}")
 

@@ -34,7 +34,7 @@ from neobert.precision.table import run_recipe
 from neobert.tasks.specs import spec_of
 
 TRAINING_FLOPS = 6
-"""Per token, of a weight of a linear layer: its product, and the gradients of its input and of the weight."""
+"""FLOPs per token and weight of a linear layer: its product, and the gradients of input and weight."""
 
 
 def exchange_overlaps(kernels: str) -> bool:

@@ -192,7 +192,7 @@ def rows_per_chunk(num_rows: int, vocab_size: int, *, in_place: bool = False) ->
 
 
 def computes_loss_in_place(kernels: str, num_logits: int, *, is_cuda: bool) -> bool:
-    """Return whether a Triton kernel computes the loss: with own kernels, or for many logits on a GPU."""
+    """Return whether a Triton kernel computes the loss: for `OWN_KERNELS`, or many logits on a GPU."""
     return kernels in OWN_KERNELS or (is_cuda and num_logits > WHOLE_VALUES)
 
 

@@ -31,7 +31,7 @@ def remaining_from(config: RunConfig, plan: Plan, first_step: int) -> Remaining:
     if steps == total:
         return Remaining(0, total, plan.total_tokens, plan.eta_s, plan.cost)
     share = 1 - microbatches_before(total - steps, trainer) / microbatches_before(total, trainer)
-    left, cost = f"{percent(share)} of it is left", plan.cost.value
+    left, cost = f"{percent(share)} of the run is left", plan.cost.value
     return Remaining(
         first_step,
         steps,

@@ -95,7 +95,7 @@ def _format_full_batch_steps(trainer: TrainerConfig) -> str:
 def microbatch_fill(config: RunConfig, length: int) -> Derived[float]:
     """Derive the share of the positions of a microbatch that hold text."""
     if config.datacollator.pack_sequences:
-        return Derived(PACKED_FILL, "share of a packed microbatch that is text")
+        return Derived(PACKED_FILL, "assumed share of a packed microbatch that is text")
     document = segment_tokens(config, length, is_packed=True)
     return Derived(document / length, f"documents of about {document} tokens, padded to {length}")
 

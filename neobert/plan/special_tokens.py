@@ -16,10 +16,10 @@ from neobert.plan.vocabulary import token_ids
 from neobert.runfiles.run_dir import CONFIG
 
 SAME = {"bos": "cls", "cls": "bos", "eos": "sep", "sep": "eos"}
-"""An encoder's first token is also the beginning of a text, and its last one the end."""
+"""Roles of the same token in an encoder: the first token of a text, and the last one."""
 ROLES = ("mask", *SAME, "pad")
 DECLARING = ("special_tokens_map.json", SETTINGS)
-"""The later file takes precedence."""
+"""Files that declare special tokens; the later one takes precedence."""
 
 
 def differing_special_tokens(weights: Path, tokenizer: Path) -> dict[str, tuple[int, int]]:

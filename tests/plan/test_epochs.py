@@ -55,7 +55,7 @@ def test_the_steps_of_the_epochs_bound_the_whole_plan(tmp_path):
 def test_fewer_steps_than_the_epochs_take_are_the_bound(tmp_path):
     plan = planned(classify(write(tmp_path / "train.tsv", 100), max_steps=15))
     assert plan.max_steps.value == 15
-    assert plan.max_steps.reason.startswith("trainer.max_steps, below 20 steps of trainer.max_epochs: 3")
+    assert plan.max_steps.reason.startswith("trainer.max_steps, fewer than 20 steps of trainer.max_epochs: 3")
 
 
 def test_packed_texts_have_the_length_of_the_rows_of_the_files(tmp_path):

@@ -34,7 +34,7 @@ def test_steps_tokens_time_and_cost_are_those_that_are_left(step, steps):
     for value, whole in ((left.tokens, plan.total_tokens), (left.eta_s, plan.eta_s), (left.cost, plan.cost)):
         assert value.value == pytest.approx(whole.value * steps / 40, rel=1e-5)
         assert value.reason.startswith(whole.reason)
-    assert left.tokens.reason.endswith("25.0% of it is left") == (step == 30)
+    assert left.tokens.reason.endswith("25.0% of the run is left") == (step == 30)
 
 
 def test_without_a_price_the_cost_of_the_rest_is_unknown():

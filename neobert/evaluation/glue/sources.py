@@ -34,7 +34,7 @@ DEV = (
     re.compile(r"(dev|validation|valid|val)(_matched)?([-.]|$)"),
     re.compile(r"(sample_)?(heldout|held_out)([-_.]|$)"),
 )
-"""Names of a development set, the published one first."""
+"""Patterns of the names of a development set; the published set comes first."""
 PATTERNS = {"train": (TRAIN,), "dev": DEV}
 SAMPLE = re.compile(r"_sample$")
 """Suffix of the name of a folder with a sample of a task's data."""
@@ -68,7 +68,7 @@ class SplitPart:
 
 
 def split_parts(task: GlueTask, data: str) -> dict[str, list[SplitPart]]:
-    """Return the sources of each split of a task, train and dev; without own files, those of `task.parts`.
+    """Return the sources of each split of a task, train and dev; a task without files has those of its parts.
 
     Args:
         data: a folder with one subfolder per task, or the name or a local copy of a Hub dataset.

@@ -15,7 +15,7 @@ KIND, SCHEMA_VERSION = "neobert-glue", 2
 
 
 def best_evaluation(task: GlueTask, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return step and metrics of the evaluation with the highest first metric; None if none has a value.
+    """Return step and metrics of the evaluation with the best first metric, or None if none has a value.
 
     The evaluation before the first step is ignored. Negative values are valid, since a correlation may be
     negative.

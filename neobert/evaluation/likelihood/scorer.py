@@ -93,7 +93,7 @@ class Scorer:
             yield copies, texts_of, positions, targets
 
     def _scored_positions(self, tokens: Tokens) -> NDArray[np.int64]:
-        """Return the positions to mask: all but special tokens; unknown tokens are scored too."""
+        """Return the positions to mask: those of unknown tokens, and of tokens that are not special."""
         bundle = self.tokenizer.bundle
         is_scored = bundle.is_maskable[tokens] | (tokens == bundle.tokenizer.unk_token_id)
         framing = bundle.framing
