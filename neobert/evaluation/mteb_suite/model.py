@@ -45,7 +45,7 @@ class MtebModel:
         )
 
     def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> Embeddings:
-        """Return the embeddings [N, D] of a data loader's texts, with the prefix of queries or of documents."""
+        """Return the embeddings [N, D] of a data loader's texts, with the query or the document prefix."""
         kind = getattr(prompt_type, "value", prompt_type)
         prefix = self._query_prefix if kind == QUERY else self._document_prefix
         return self._encoder.encode([text for batch in inputs for text in batch["text"]], prompt=prefix)
