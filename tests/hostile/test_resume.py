@@ -241,7 +241,7 @@ def test_a_fifo_in_place_of_a_file_is_refused_before_the_trainer_waits_for_it(fo
     refused = resume("--resume", "auto")
     assert (refused.code, refused.err) == (
         1,
-        f"error: {file}: is not a regular file [not-regular]\n"
+        f"error: {file}: the path is not a regular file [not-regular]\n"
         f"  = hint: remove {file}, or choose another trainer.output_dir\n",
     )
     file.unlink()
