@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.validators.judging import found, run_of
 from validators.finding import Severity, Status
 
 RESUME = {
@@ -529,6 +530,7 @@ def test_branch_fires_and_its_neighbour_does_not(row, judge_once):
 @pytest.mark.parametrize(
     ("code", "situation"),
     [
+        ("ATT004", {"profile": "gpu", "config.model.attn_backend": "sdpa"}),
         ("CKP005", OVERLAY),
         ("CKP005", {"facts.disk.filesystem": "overlay", "facts.gpus": None}),
         ("CKP007", RESUME | {"facts.resume.step": 10, "facts.resume.passed_by": ["20: weights is missing"]}),
@@ -544,6 +546,16 @@ def test_branch_fires_and_its_neighbour_does_not(row, judge_once):
 )
 def test_a_lesser_violation_warns(code, situation, judge_situation):
     assert {finding.severity for finding in judge_situation(situation).of(code)} == {Severity.WARN}
+
+
+def test_a_filter_that_excludes_every_layer_is_to_be_shortened():
+    (finding,) = found("PRE008", run_of("torchao.enable=true", "torchao.filter_fqns=[qkv,wo,w12,w3]"))
+    assert finding.hint == "shorten torchao.filter_fqns, or set torchao.enable to false"
+
+
+def test_heads_that_do_not_divide_the_width_are_replaced_by_numbers_that_do():
+    (finding,) = found("MOD002", run_of("model.num_attention_heads=10"))
+    assert finding.hint == "set model.num_attention_heads to 8, 12 or 16; a head size of 64 is usual"
 
 
 def test_gpt2_has_nothing_to_convert_and_no_filter_to_shorten(judge_situation):

@@ -50,10 +50,13 @@ def test_a_mixture_that_cannot_be_drawn(overrides, messages):
     assert all(words in message for words, message in zip(messages, output, strict=True))
 
 
-@pytest.mark.parametrize("name", ["warmup", "decay"])
-def test_steps_next_to_a_percentage_are_idle(name):
-    steps, percent = f"scheduler.{name}_steps", f"scheduler.{name}_percent"
-    (one,) = found("CFG013", run_of(f"scheduler={{{name}_steps: 300, {name}_percent: 6}}"))
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [("scheduler", "warmup"), ("scheduler", "decay"), ("trainer", "sequence_length_warmup")],
+)
+def test_steps_next_to_a_percentage_are_idle(section, name):
+    steps, percent = f"{section}.{name}_steps", f"{section}.{name}_percent"
+    (one,) = found("CFG013", run_of(f"{section}={{{name}_steps: 300, {name}_percent: 6}}"))
     assert (one.path, f"{percent} is set and takes precedence" in one.message) == (steps, True)
     assert found("CFG013", run_of(f"{steps}=300", f"{percent}=6")) == []
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from profiles.registry import Requirements, resolve_run
+from tests.refusals import refusal_of
 from tests.validators.judging import FACTS
-from validators.planning import plan_assumptions
+from validators.planning import plan_assumptions, plan_run
 
 
 def run_with(**requires):
@@ -84,3 +85,9 @@ def test_what_names_no_gpu_is_planned_for_the_one_that_is_there(requires, found,
     gpus = [replace(FACTS.gpus[0], name=name, memory_total_mib=memory)] if found else []
     assumptions = plan_assumptions(run, gpus)
     assert (assumptions.device_name, assumptions.device_memory_mib) == (device, memory_mib)
+
+
+def test_a_folder_of_weights_that_is_missing_is_not_taken_for_a_name_on_the_hub(tmp_path):
+    path = tmp_path / "missing"
+    run = resolve_run(None, [], ("model.type=hf", f"model.pretrained_checkpoint={path}"))
+    refusal_of(plan_run, "MOD006", f"{path} does not exist", run)
