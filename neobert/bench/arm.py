@@ -58,7 +58,7 @@ def without_warm_up_phases(config: RunConfig) -> RunConfig:
 
 
 class Arm:
-    """Trainer of one benchmarked config. The public methods with a dict result are the requests."""
+    """Trainer of one benchmarked config. Each public method that returns a dict is a request for `serve`."""
 
     def __init__(self, config: RunConfig, data: str, folder: Path) -> None:
         config = without_warm_up_phases(config)

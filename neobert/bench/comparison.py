@@ -86,7 +86,7 @@ def compare(a: Sequence[float], b: Sequence[float]) -> Comparison:
 
 
 def require_matching_baseline(request: Request, about: Mapping[str, Any]) -> None:
-    """Raise `ProjectError` if device, versions, config, data or settings differ from the baseline's."""
+    """Raise `ProjectError` if device, versions, config, data or settings differ from a baseline's."""
     baseline = request.baseline
     if baseline is None:
         return
@@ -101,7 +101,7 @@ def require_matching_baseline(request: Request, about: Mapping[str, Any]) -> Non
 
 
 def compare_with_baseline(baseline: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the baseline's date and speed, and the first arms' ratios of speed and MFU to the baseline."""
+    """Return the baseline's date and speed, and the first arm's speed and MFU divided by the baseline's."""
     then, now = (next(iter(each["arms"].values())) for each in (baseline, report))
     return {
         "date_utc": baseline["date_utc"],

@@ -95,7 +95,7 @@ def build_report(
 
 
 def summarize_turns(turns: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return medians over an arm's turns, and its MFU relative to the measured and the data-sheet peak."""
+    """Return medians over an arm's turns, and its MFU by the measured and the data-sheet peak (or None)."""
     flops_per_s = median(turn["flops"] / turn["seconds"] for turn in turns)
     peak = median(turn["peak_flops_per_s"] for turn in turns)
     nominal = about["nominal_flops_per_s"]
@@ -141,7 +141,10 @@ class Worker:
         )
 
     def call(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Call the method `do` of the child's `Arm` and return its result. Raises the child's error."""
+        """Call the method `do` of the child's `Arm` and return its result.
+
+        Raises `ProjectError` with the child's error if the child has ended.
+        """
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:

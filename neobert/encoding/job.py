@@ -16,7 +16,7 @@ from neobert.encoding.shards import JSONL, NPY, PARQUET, WRITERS, Shards, write_
 from neobert.encoding.texts import Texts, open_texts, unusable_texts_error
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import model_folder
-from neobert.search.index import require_new, write_index
+from neobert.search.index import require_no_index, write_index
 
 if TYPE_CHECKING:
     from neobert.encoding.share import ShareResult
@@ -31,7 +31,7 @@ def run(request: Request) -> dict[str, Any]:
         hint = f"choose a file name that ends in {endings}"
         raise ProjectError("encode-output", message, hint, str(output), EXIT_USAGE)
     if request.is_index:
-        require_new(output.parent)
+        require_no_index(output.parent)
         request = _request_for_index(request)
     folder = model_folder(Path(request.folder))
     declared = read_declared_settings(folder)

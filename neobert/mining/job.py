@@ -18,7 +18,7 @@ from neobert.progress import Progress
 
 
 def run(request: Request) -> dict[str, Any]:
-    """Write the pairs with their negatives, and return the counts. Raises `ProjectError`."""
+    """Write the pairs with their negatives; return the counts. Raises `ProjectError` for an unusable file."""
     pairs = read_pairs(request)
     encoder = Encoder.load(request.folder, normalize=True, device=request.device, dtype=request.dtype)
     documents = pairs.documents.texts
@@ -28,7 +28,7 @@ def run(request: Request) -> dict[str, Any]:
         encoder.encode(pairs.queries.texts, progress.advance, prompt=prompts.query_prompt),
         encoder.encode(documents, progress.advance, prompt=prompts.document_prompt),
         pairs.answers,
-        pairs.excluded(),
+        pairs.excluded_documents(),
         request.negatives,
         request.max_share,
         encoder.model.device,
@@ -37,14 +37,14 @@ def run(request: Request) -> dict[str, Any]:
     _write_rows(Path(request.output), rows)
     return {
         "output": request.output,
-        "rows": pairs.rows,
-        "rows_without_a_text": pairs.empty,
-        "copies_removed": pairs.copies,
+        "rows": pairs.num_rows,
+        "rows_without_a_text": pairs.num_empty,
+        "copies_removed": pairs.num_copies,
         "queries": len(pairs.answers),
         "documents": len(documents),
         "pairs": len(rows),
         "negatives": sum(map(len, found.rows)),
-        "passed_over_as_likely_answers": found.too_close,
+        "passed_over_as_likely_answers": found.num_too_close,
         "queries_with_too_few": sum(len(each) < request.negatives for each in found.rows),
         "truncated": encoder.counts.truncated,
     }
@@ -53,7 +53,7 @@ def run(request: Request) -> dict[str, Any]:
 def _mined_rows(
     pairs: Pairs, negatives: list[list[int]], num_negatives: int
 ) -> Iterator[dict[str, str | None]]:
-    """Yield each query's rows; columns of missing negatives are null."""
+    """Yield a row for each query and answer; the columns of missing negatives are null."""
     names = (
         ["negative"]
         if num_negatives == 1

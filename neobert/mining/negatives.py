@@ -23,11 +23,11 @@ class Negatives:
 
     Attributes:
         rows: numbers of documents of each query, the closest first.
-        too_close: documents that were skipped because they may be answers that no row declares.
+        num_too_close: documents that were skipped because they may be answers that no row declares.
     """
 
     rows: list[list[int]]
-    too_close: int
+    num_too_close: int
 
 
 def choose_negatives(
@@ -41,7 +41,7 @@ def choose_negatives(
 ) -> Negatives:
     """Return the `most` closest documents of each query that score at most `max_share` of its answers.
 
-    The lowest score of its answers counts. For a score s below 0, the limit is s - |s| (1 - max_share).
+    The limit is s - |s| * (1 - max_share), where s is the lowest score of the query's answers.
 
     Args:
         queries, documents: unit vectors [Q, D] and [N, D].

@@ -44,35 +44,34 @@ class Pairs:
 
     Attributes:
         answers: numbers of the documents of each query, in the order of the rows.
-        rows: number of rows.
-        empty: rows without a query or without a document.
-        copies: pairs that an earlier row has, or the same row.
+        num_empty: rows without a query or without a document.
+        num_copies: pairs that occur earlier, in another row or in the same row.
     """
 
     queries: DistinctTexts = field(default_factory=DistinctTexts)
     documents: DistinctTexts = field(default_factory=DistinctTexts)
     answers: list[list[int]] = field(default_factory=list)
-    rows: int = 0
-    empty: int = 0
-    copies: int = 0
+    num_rows: int = 0
+    num_empty: int = 0
+    num_copies: int = 0
 
     def add(self, query: str, documents: Sequence[str]) -> None:
         """Count a row, and add its pairs unless a text is empty or the pair is known."""
-        self.rows += 1
+        self.num_rows += 1
         documents = [document for document in documents if document.strip()]
         if not query.strip() or not documents:
-            self.empty += 1
+            self.num_empty += 1
             return
         place = self.queries.add(query)
         if place == len(self.answers):
             self.answers.append([])
         for number in map(self.documents.add, documents):
             if number in self.answers[place]:
-                self.copies += 1
+                self.num_copies += 1
             else:
                 self.answers[place].append(number)
 
-    def excluded(self) -> list[set[int]]:
+    def excluded_documents(self) -> list[set[int]]:
         """Return the documents that each query cannot have as negatives: its answers, and its own text."""
         own = (self.documents.find_number(text) for text in self.queries.texts)
         return [
@@ -113,6 +112,6 @@ def _row_format(request: Request) -> RowFormat:
 
 
 def _parse_positives(cell: object, location: str) -> list[str]:
-    """Return the documents of a cell, which is a text or a list. Raises DAT011 for anything else."""
+    """Return the documents of a cell, which is a text or a list. Raises `ProjectError` DAT011 for others."""
     cells = cell if isinstance(cell, list | tuple) else [cell]
     return [parse_text(each, POSITIVE, location, POSITIVE_OPTION) for each in cells]

@@ -13,7 +13,7 @@ class Request:
         pairs: table with a query and its document per row.
         output: .jsonl file.
         corpus: further documents, such as a text file; None: the documents of the pairs alone.
-        negatives: negatives of a pair.
+        negatives: number of negatives per pair.
         max_share: highest score of a negative, as a share of the score of the query's document.
     """
 

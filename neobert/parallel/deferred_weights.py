@@ -61,7 +61,7 @@ class _RecordedCall:
 
 
 class DeferredWeights(TorchDispatchMode):
-    """Record of the initialization of a model's parameters. Use `deferring_weights` to build the model."""
+    """Record of the initialization of a model's parameters. Use `defer_weights` to build the model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,8 +117,8 @@ class DeferredWeights(TorchDispatchMode):
             self._record_call(COPY, (meta, parameter.detach()), {}, overwrites=True)
         return meta
 
-    def hold(self, module: nn.Module) -> None:
-        """Note parameters, ties and buffers of the module that was built, before sharding replaces them."""
+    def record_module(self, module: nn.Module) -> None:
+        """Record the parameters, ties and buffers of the new module, before sharding replaces them."""
         self._tied_names = _tied_names(module)
         self._buffers = {name: value.clone() for name, value in module.named_buffers()}
         self._parameters = {
@@ -219,7 +219,7 @@ class DeferredWeights(TorchDispatchMode):
 
 
 @contextmanager
-def deferring_weights() -> Iterator[DeferredWeights]:
+def defer_weights() -> Iterator[DeferredWeights]:
     """Create all parameters in the `with` block without memory, and record their initialization."""
     recorder, register = DeferredWeights(), nn.Module.register_parameter
 

@@ -42,24 +42,27 @@ def shard(
         overlaps_exchange: shard each unit separately, so that communication overlaps computation; else the
             whole objective is one unit, gathered before its forward and reduced after its backward.
         reshards: free a unit's parameters after its forward, and gather them again for its backward. Else
-            they stay gathered in between, and each is gathered once per step. The root unit always does.
+            they stay gathered in between, and each is gathered once per step. The root unit always stays
+            gathered.
         gathers_copies: gather the linear layers of units in the recipe's type, to which autocast converts
-            them anyway. The root unit and the norms are gathered as they are.
+            them anyway. The root unit and the norms are gathered in their own type.
     """
     units, works = (objective.units(), objective.module_work()) if overlaps_exchange else ([], [])
-    as_it_is = MixedPrecisionPolicy(None, _torch_dtype(recipe.reduced_dtype))
-    in_low = MixedPrecisionPolicy(
+    unconverted = MixedPrecisionPolicy(None, _torch_dtype(recipe.reduced_dtype))
+    converted = MixedPrecisionPolicy(
         _torch_dtype(recipe.gathered_dtype), _torch_dtype(recipe.reduced_dtype), cast_forward_inputs=False
     )
     norms = _unit_norms(units) if gathers_copies else []
     if norms:
         _gather_together(objective, norms)
-        fully_shard(objective.norms, mesh=mesh, reshard_after_forward=False, mp_policy=as_it_is)
+        fully_shard(objective.norms, mesh=mesh, reshard_after_forward=False, mp_policy=unconverted)
     apart = {weight for norm in norms for weight in norm.parameters()}
     for unit in units:
-        policy = in_low if gathers_copies else as_it_is
+        policy = converted if gathers_copies else unconverted
         fully_shard(unit, mesh=mesh, reshard_after_forward=reshards, mp_policy=policy, ignored_params=apart)
-    fully_shard(objective, mesh=mesh, reshard_after_forward=False, mp_policy=as_it_is, ignored_params=apart)
+    fully_shard(
+        objective, mesh=mesh, reshard_after_forward=False, mp_policy=unconverted, ignored_params=apart
+    )
     for work in works:
         work.function = _with_fsdp_hooks(work.module, work.function)
     register_fsdp_forward_method(objective, "evaluate")

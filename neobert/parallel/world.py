@@ -21,7 +21,7 @@ from torch.nn.utils import get_total_norm
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.parallel import sharding
-from neobert.parallel.deferred_weights import DeferredWeights, deferring_weights
+from neobert.parallel.deferred_weights import DeferredWeights, defer_weights
 from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies
 from neobert.precision.recipe import Recipe
 from neobert.precision.table import run_recipe
@@ -110,9 +110,9 @@ class World:
             return None
         return torch.cuda.get_device_properties(self.device).total_memory / BYTES_PER_MIB
 
-    def deferring_weights(self) -> AbstractContextManager[DeferredWeights | None]:
+    def defer_weights(self) -> AbstractContextManager[DeferredWeights | None]:
         """Return a context for building a model: it defers the weights if sharded, else yields None."""
-        return deferring_weights() if self.is_sharded else nullcontext()
+        return defer_weights() if self.is_sharded else nullcontext()
 
     def prepare(
         self,
@@ -133,7 +133,7 @@ class World:
             reshards, gathers_copies: see `sharding.shard`.
             weights: initial weights of a module that was built without memory; each rank takes its rows.
                 None: the module has weights, equal on all ranks if it is to be sharded.
-            is_fresh: fill these weights in; else they are uninitialized, and a checkpoint is loaded next.
+            is_fresh: fill in `weights`; if False, they stay uninitialized, and a checkpoint is loaded next.
         """
         if self.mesh is None or not self.is_sharded:
             if not overlaps_exchange:
@@ -147,7 +147,7 @@ class World:
         if weights is None:
             module.to(self.device)
         else:
-            weights.hold(module)
+            weights.record_module(module)
         self._accelerator.prepare_model(module, device_placement=False, evaluation_mode=True)
         self.reshards = reshards
         self.recipe.before_sharding(module)

@@ -19,7 +19,7 @@ from neobert.errors import ProjectError, write_error_file
 from neobert.families.table import model_family
 from neobert.objectives.step_kernels import set_torch_kernels
 from neobert.probes.attention_suite import probe_attention
-from neobert.probes.numerics.suite import ParallelPaths, probe_named, run_suite
+from neobert.probes.numerics.suite import ParallelPaths, probe_path_by_label, run_suite
 from neobert.train import exit_process, read_config
 
 
@@ -54,7 +54,10 @@ def probe_run_file(
 ) -> dict[str, Any]:
     """Probe the run of a resolved config; return JSON values, with `unsupported` set if CUDA is missing.
 
-    With `label`, return the report of that path only. A `device` of None uses CUDA if available.
+    Args:
+        device: "cuda" or "cpu"; None: "cuda" if a CUDA device is available.
+        every: probe every kernel that can run on this machine.
+        label: return only the report of the path with this label.
     """
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:
@@ -64,7 +67,7 @@ def probe_run_file(
         set_torch_kernels(config, device_type)
         return {"unsupported": "", "numerics": probe_attention(config)}
     if label is not None:
-        return probe_named(config, device_type, label)
+        return probe_path_by_label(config, device_type, label)
     probe = ParallelPaths(path) if every else None
     return {"unsupported": "", "numerics": run_suite(config, device_type, every=every, probe=probe)}
 

@@ -1,7 +1,7 @@
 """Attention probes of a model: isolation, direction, equality with plain attention, positions.
 
-They are derived from `AttentionSpec`, the same for every task, and compare final hidden states, on
-weights that let a fault show in the rounding of the run's precision.
+They are derived from `AttentionSpec`, the same for every task, and compare final hidden states. The weights
+are drawn so that rounding in the run's precision does not hide a fault.
 
 Shapes: T tokens of a microbatch, padding included; S tokens of one document; D hidden size.
 """
@@ -57,7 +57,7 @@ class ProbedModel:
 def attention_answers(probed: ProbedModel, batch: Microbatch) -> Iterator[ProbeResult]:
     """Yield the results of all probes on a microbatch that is full of text.
 
-    A probe that cannot be carried out, such as isolation with one document, yields none.
+    A probe that cannot be carried out, such as isolation with one document, yields no result.
     """
     batch = replace(
         with_edge_lengths(batch, attention_reach(probed.spec)), token_type_ids=None
@@ -79,12 +79,12 @@ def attention_answers(probed: ProbedModel, batch: Microbatch) -> Iterator[ProbeR
     yield equality_answer(probed, batch, layout, before)
     positions = probed.positions(batch)
     if positions is not None:
-        is_misplaced = (positions.flatten().cpu() != layout.place) & layout.is_token
+        is_misplaced = (positions.flatten().cpu() != layout.position) & layout.is_token
         yield ProbeResult("documents", "positions", int(is_misplaced.sum()))
 
 
 def attention_reach(spec: AttentionSpec) -> int:
-    """Return the reach of the model's attention windows in tokens; an assumed reach without windows."""
+    """Return how many tokens an attention window reaches to one side; 3 if the model has no windows."""
     return 3 if spec.window is None else spec.window.reach
 
 
@@ -116,15 +116,15 @@ def _direction_answers(
         yield ProbeResult("later tokens", "causal", float(moved[is_early].max() / effect))
         return
     # The last of the early tokens is within any window of the first late one.
-    is_last = is_early & (layout.place == layout.length // 2 - 1)
+    is_last = is_early & (layout.position == layout.length // 2 - 1)
     yield ProbeResult("later tokens", "bidirectional", float((moved[is_last] > 0).float().mean()))
 
 
 def equality_answer(probed: ProbedModel, batch: Microbatch, layout: Layout, hidden: Tensor) -> ProbeResult:
     """Compare documents in the microbatch with plain attention over each document alone.
 
-    The value is the largest root mean square error of a token, relative to the error of the formula in the
-    run's precision.
+    The value is the largest root mean square error of a token, relative to the error of plain
+    attention in the run's precision.
     """
     error, unit = 0.0, 0.0
     ids = batch.input_ids.flatten().to(hidden.device)

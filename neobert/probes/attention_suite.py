@@ -28,8 +28,8 @@ from neobert.tasks.rank_data import objective_inputs
 
 MAX_TOKENS = 8192
 FIRST_ID = 8
-SHORTEST = 8
-"""Mean tokens of a document, which bounds the number of documents in a packed row."""
+MIN_MEAN_LENGTH = 8
+"""Minimum mean length of a document in tokens, which limits the number of documents in a packed row."""
 
 
 class MarkerTokens(NamedTuple):
@@ -46,7 +46,7 @@ class MarkerTokens(NamedTuple):
 def probe_attention(config: RunConfig) -> dict[str, Any]:
     """Build the model of a config with random weights, and probe it on random text; return JSON values.
 
-    Raises `ProjectError` as the construction of the model does.
+    Raises `ProjectError` if the model cannot be built.
     """
     world, vocab_size = World.from_config(config), num_embedding_rows(config)
     shape = model_shape(config, vocab_size)
@@ -104,7 +104,7 @@ def random_full_microbatch(config: RunConfig, vocab_size: int) -> Microbatch:
     ids, labels = (torch.randint(FIRST_ID, vocab_size, (rows, longest), generator=draw) for _ in range(2))
     positions = torch.arange(longest).expand(rows, longest).contiguous()
     is_packed, total = config.datacollator.pack_sequences, rows * longest
-    slots = total // SHORTEST + rows
+    slots = total // MIN_MEAN_LENGTH + rows
     bounds = torch.full((slots + 1,), total, dtype=torch.int32)
     bounds[: rows + 1] = torch.arange(rows + 1) * longest
     return Microbatch(

@@ -21,12 +21,12 @@ class Layout:
 
     Attributes:
         document: index of the token's document; -1 for padding.
-        place: position of the token in its document.
+        position: position of the token in its document.
         length: length of its document.
     """
 
     document: Tensor
-    place: Tensor
+    position: Tensor
     length: Tensor
 
     @classmethod
@@ -38,13 +38,13 @@ class Layout:
             document = torch.full(batch.input_ids.shape, -1)
             document[: int(lengths.sum())] = torch.arange(len(lengths)).repeat_interleave(lengths)
             starts = lengths.cumsum(0) - lengths
-            place = torch.arange(len(document)) - starts[document]
-            return cls(document, place, lengths[document])
+            position = torch.arange(len(document)) - starts[document]
+            return cls(document, position, lengths[document])
         rows, width = batch.input_ids.shape
         row, mask = torch.arange(rows)[:, None].expand(rows, width), batch.attention_mask
-        place = torch.arange(width).expand(rows, width)
+        position = torch.arange(width).expand(rows, width)
         length = mask.sum(1, keepdim=True).expand(rows, width)
-        return cls(torch.where(mask, row, -1).flatten(), place.flatten(), length.flatten())
+        return cls(torch.where(mask, row, -1).flatten(), position.flatten(), length.flatten())
 
     @property
     def is_token(self) -> Tensor:
@@ -54,7 +54,7 @@ class Layout:
     @property
     def is_late(self) -> Tensor:
         """Tokens in the second half of their document, bool [tokens]."""
-        return self.place >= self.length // 2
+        return self.position >= self.length // 2
 
     def documents(self) -> Iterator[Tensor]:
         """Yield the indices of the tokens of each document."""

@@ -58,7 +58,7 @@ def loss_answers(
         yield ProbeResult(
             "the later tokens of a text", "same", change(is_own & layout.is_late) / max(effect, TINY)
         )
-        yield _shift_answer(prober, batch, early & (layout.place == layout.length // 2 - 1), num_classes)
+        yield _shift_answer(prober, batch, early & (layout.position == layout.length // 2 - 1), num_classes)
 
 
 def _shift_answer(prober: TaskProber, batch: Microbatch, is_last: Tensor, num_classes: int) -> ProbeResult:

@@ -59,7 +59,7 @@ def probed_model(
 
     def positions(batch: Any) -> Tensor | None:
         given: Tensor | None = inputs(batch, world.device).get("position_ids")
-        with torch.compiler.set_stance("force_eager"), recorded_positions(backbone.model.base_model) as seen:
+        with torch.compiler.set_stance("force_eager"), record_positions(backbone.model.base_model) as seen:
             hidden(batch)
         # Blocks that this project's kernels replace are called without the model around them.
         if not seen or seen[0] is None:
@@ -92,8 +92,8 @@ def convert_embeddings(dtype: torch.dtype | None, model: PreTrainedModel) -> Ite
 
 
 @contextmanager
-def recorded_positions(model: nn.Module) -> Iterator[list[Tensor | None]]:
-    """Record the position ids of each call of the model inside the `with` block."""
+def record_positions(model: nn.Module) -> Iterator[list[Tensor | None]]:
+    """Record the position ids of each call of the model inside the `with` block; None if it got none."""
     received: list[Tensor | None] = []
 
     def note(_model: nn.Module, _arguments: Any, named: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 The operator that a run would use is called with random queries, keys, values and gates of the model's heads.
 A result is either exact (the number of wrong values) or approximate (an error in units of rounding).
 
-T tokens, N query heads, K heads of keys and values, H channels of a head.
+Shapes: T tokens, N query heads, K heads of keys and values, H channels of a head.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def random_row(spec: AttentionSpec, tokens: int, device: torch.device, dtype: to
 def definition_answers(
     operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks
 ) -> Iterator[ProbeResult]:
-    """Yield how selection and outputs differ from the definition, computed for each document by token."""
+    """Yield how selection and outputs differ from the definition, computed token by token."""
     found, wrong, error = operator(row, lengths, sparse), 0, 0.0
     parts = zip(*(each.split(list(lengths)) for each in (*row, found.context, found.blocks)), strict=True)
     for q, k, v, gates, context, blocks in parts:
@@ -126,7 +126,7 @@ def _is_selection_tied(own: Sequence[int], chosen: Sequence[int], weights: Seque
 def leak_answers(
     operator: Operator, row: Row, lengths: Sequence[int], sparse: SelectedBlocks
 ) -> Iterator[ProbeResult]:
-    """Yield what else changes with later tokens, with other documents, and with another head of keys."""
+    """Yield what changes elsewhere if later tokens, other documents or another head of keys change."""
     device = row[0].device
     place = torch.cat([torch.arange(length) for length in lengths]).to(device)
     document = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)).to(device)
@@ -233,7 +233,7 @@ def rotation_error(device: torch.device, dtype: torch.dtype, head_size: int) -> 
 
 
 def count_dead_gates(modules: Sequence[NativeSparseAttention], loss: Tensor) -> int:
-    """Count the gates whose weights get no gradient."""
+    """Count the gates whose weights get no gradient from `loss`."""
     weights = [each.g_proj.weight for each in modules]
     gradients = torch.autograd.grad(loss, weights, allow_unused=True)
     return sum(

@@ -24,13 +24,13 @@ def target_answers(batch: Microbatch) -> Iterator[ProbeResult]:
     is_target, one_on, two_on = labels != IGNORED, ids.roll(-1), ids.roll(-2)
     # In a run of equal tokens, or in "a b a", a wrong shift has the right label by chance.
     is_telling = (ids != one_on) & (one_on != two_on) & (ids != two_on)
-    inner = is_target & is_telling & (layout.place < layout.length - 2)
+    inner = is_target & is_telling & (layout.position < layout.length - 2)
     if inner.any():
         yield ProbeResult("the targets in a text", "next", _true_share((labels == one_on)[inner]))
     # The last token of a text has no next one. If all texts begin alike, that label cannot reveal a
     # neighbour.
-    starts = ids[layout.is_token & (layout.place == 0)]
-    last = is_target & layout.is_token & (layout.place == layout.length - 1)
+    starts = ids[layout.is_token & (layout.position == 0)]
+    last = is_target & layout.is_token & (layout.position == layout.length - 1)
     last[-1] = False
     if last.any() and (starts != starts[0]).any():
         yield ProbeResult("the targets at the end of a text", "end", _true_share((labels != one_on)[last]))

@@ -29,9 +29,9 @@ from neobert.rehearsal.script import (
     RESUMED_FOLDER,
     copy_run_in_progress,
     create_run_directory,
+    plan_rehearsal,
     rehearsal_config,
     rehearsal_values,
-    script_for,
 )
 from neobert.train import configure_logging, exit_process, read_config, report, unexpected_error
 from neobert.training.loop.signals import Signals
@@ -83,7 +83,7 @@ def rehearse(name: str, requested: RunConfig, folder: Path, signals: Signals) ->
     from neobert.rehearsal.observers import ResumedRunObserver, UninterruptedRunObserver
     from neobert.training.loop.session import run_session
 
-    script = script_for(plan_steps(requested, epoch_size(requested)).value)
+    script = plan_rehearsal(plan_steps(requested, epoch_size(requested)).value)
     is_resumed, is_last = name != FRESH, name == RESUMED_AGAIN
     target = folder / (RESUMED_FOLDER if is_resumed else FOLDER)
     replaced = rehearsal_values(requested, target, script, is_resumed=is_resumed, is_last=is_last)
@@ -108,7 +108,7 @@ def rehearse(name: str, requested: RunConfig, folder: Path, signals: Signals) ->
         try:
             run_session(config, run_dir, signals, observer.attach)
         except OutOfMemoryError as error:
-            parent.end_without_memory(error, observer.seen)
+            parent.report_out_of_memory(error, observer.seen)
     return EXIT_TRAINING_FAILED
 
 

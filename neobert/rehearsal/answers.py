@@ -75,7 +75,7 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[ProbeResult]:
 
 
 def has_dropout(model: PreTrainedModel) -> bool:
-    """Return whether the model draws random numbers in training, in a module or in a function."""
+    """Return whether the model has dropout, in a module or by a key of its config."""
     of_config = (value for name, value in model.config.to_dict().items() if "drop" in name)
     return any(isinstance(each, nn.Dropout) and each.p > 0 for each in model.modules()) or any(
         type(value) in (int, float) and value > 0 for value in of_config

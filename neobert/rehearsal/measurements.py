@@ -1,5 +1,4 @@
-"""Measurements of a rehearsed run: speed, memory outside the allocator, precision of matrix products,
-documents in both splits, config keys that were read."""
+"""Measurements of a rehearsed run: speed, memory, precision, documents in both splits, config keys read."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class ParentChannel:
         _write_results(self._results, results)
         hang_until_killed(trainer)
 
-    def end_without_memory(self, error: Exception, results: dict[str, Any]) -> None:
+    def report_out_of_memory(self, error: Exception, results: dict[str, Any]) -> None:
         """Write the results so far, with the message and the stage of an out-of-memory error."""
         message = f"{self._stage.read_text(encoding='utf-8')}: {str(error).splitlines()[0]}"
         _write_results(self._results, results | {"out_of_memory": message})

@@ -52,7 +52,7 @@ class RehearsalScript:
         return self.compared
 
 
-def script_for(max_steps: int) -> RehearsalScript:
+def plan_rehearsal(max_steps: int) -> RehearsalScript:
     """Choose the steps of a rehearsal. Raises `ProjectError` REH001 if a run of `max_steps` is too short."""
     compared = min(MAX_COMPARED, max_steps // PARTS)
     if compared == 0:

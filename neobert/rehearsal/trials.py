@@ -108,7 +108,7 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
 
     A task whose loss compares the texts of a step has a reference instead (`Task.reference_step`). The second
     microbatch has fewer targets, a different number on every rank, so that an error such as a mean of means
-    changes the gradient. Returns the relative difference and the numbers of targets.
+    changes the gradient. Returns the relative difference, None if the mean is 0, and the numbers of targets.
     """
     first, second = first_batches(trainer, 2)
     second = with_fewer_targets(second, 4 + trainer.world.dp_rank)
@@ -118,7 +118,7 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
             trainer, [first, second], trainer.task.step or steps.accumulate
         )
         restore_random_state(generators)  # the same dropout again
-        (num_first, _), (num_second, _) = (steps.agree_on_counts(trainer, [each]) for each in (first, second))
+        (num_first, _), (num_second, _) = (steps.sum_counts(trainer, [each]) for each in (first, second))
         if reference := trainer.task.reference_step:
             wanted, _ = _accumulated_gradient(trainer, [first, second], reference)
         else:
@@ -162,7 +162,7 @@ def _accumulated_gradient(
 
     The gradients are copied to the host, because a nearly full device has no room for three copies.
     """
-    num_targets, _ = steps.agree_on_counts(trainer, batches)
+    num_targets, _ = steps.sum_counts(trainer, batches)
     step(trainer, batches, num_targets)
     gradients = [
         local_shard(each.grad).float().cpu().clone()
@@ -238,7 +238,7 @@ def fill_with_text(batch: Microbatch, rows: int) -> Microbatch:
 
 
 def adversarial_lengths(total: int, slots: int, longest: int, texts: int = 1) -> list[int]:
-    """Return segment lengths that sum to `total`: half of it in the longest segments, the rest in many short.
+    """Return segment lengths that sum to `total`: half of it in the longest segments, the rest in short ones.
 
     `slots`: maximum number of segments, at least the number of rows. `longest`: row length. `texts`: the
     number of segments is a multiple of it.

@@ -66,7 +66,7 @@ def train_in_turns(config: RunConfig, folder: Path, name: str) -> Iterator[dict[
 
 
 def await_file(file: Path) -> None:
-    """Wait until a file exists. Raises TimeoutError."""
+    """Wait until a file exists. Raises `TimeoutError` after 600 seconds."""
     deadline_s = time.monotonic() + LIMIT_S
     while not file.exists():
         if time.monotonic() > deadline_s:

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def warm_up(config: RunConfig, *, only: str = "") -> None:
-    """Run the worst-case step and evaluation on a temporary model; `only`: just "step" or "evaluation"."""
+    """Run the worst-case step and evaluation on a temporary model, or `only` "step" or "evaluation"."""
     import torch
 
     from neobert.parallel import World, use_all_cores

@@ -33,7 +33,7 @@ def best_rows(
 
     Args:
         documents: [N, D]; for a memory-mapped file, only one block is in memory.
-        ceilings: [Q] maximum score per query; higher scores become -inf.
+        ceilings: [Q] maximum score per query; higher scores become -inf. None: no maximum.
     """
     sources = torch.from_numpy(queries).to(device)
     most = min(most, len(documents))
@@ -56,6 +56,8 @@ def best_rows(
 
 def _document_blocks(documents: NDArray[np.float32]) -> Iterator[tuple[int, NDArray[np.float32]]]:
     """Yield the first row of each block, and the block, which is valid until the next one.
+
+    Raises `OSError` if a mapped file ends early.
 
     The blocks of a mapped file are read into one buffer: pages of the mapping would count as memory of the
     process, and reading takes half the time of mapping each block.

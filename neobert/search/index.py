@@ -85,7 +85,7 @@ class Header:
     files: dict[str, FileState]
 
 
-def require_new(folder: Path) -> None:
+def require_no_index(folder: Path) -> None:
     """Raise `ProjectError` if a folder contains a complete index; an incomplete one is continued."""
     if (folder / EMBEDDINGS).exists():
         hint = "choose a new folder, or remove this one"
@@ -184,7 +184,7 @@ def open_index(folder: Path) -> Index:
     except ValueError as error:
         raise _damaged_index_error(folder / INDEX, printable(str(error))) from None
     if not {TEXTS, OFFSETS} <= header.files.keys():
-        raise _damaged_index_error(folder / INDEX, f"files lacks {TEXTS} or {OFFSETS}")
+        raise _damaged_index_error(folder / INDEX, f"the key `files` lacks {TEXTS} or {OFFSETS}")
     for name, state in header.files.items():
         file = folder / name
         # The index has the texts, so that their file may be moved; one that was edited has other texts.
@@ -201,8 +201,9 @@ def _open_array(file: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...])
         raise _damaged_index_error(file, f"the file cannot be read: {printable(str(error))}") from error
     fits = found.dtype == dtype and len(found.shape) == len(shape) and found.flags.c_contiguous
     if not fits or any(size not in (None, real) for size, real in zip(shape, found.shape, strict=True)):
+        expected = f"{dtype} {list(shape)}".replace("None", "any")
         raise _damaged_index_error(
-            file, f"the file has the type {found.dtype} and the shape {list(found.shape)}"
+            file, f"the array is {found.dtype} {list(found.shape)}, expected {expected} in C order"
         )
     return cast("NDArray[Any]", found)
 

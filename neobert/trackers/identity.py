@@ -20,7 +20,7 @@ def run_identity(run_dir: Path, first_step: int) -> str:
     A run that starts at step 0 always gets a new ID: an earlier run in the same directory logged other values
     for the same steps. The ID does not depend on the path, so a directory can be moved.
 
-    Raises OSError if the file cannot be written.
+    Raises `OSError` if the file cannot be written.
     """
     file = run_dir / FILE
     if first_step:

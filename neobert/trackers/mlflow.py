@@ -34,7 +34,7 @@ class MlflowSession:
         self._metric = Metric
         uri = os.environ.get(URI_ENV) or f"sqlite:///{(run.run_dir / DATABASE).absolute()}"
         self._client: Any = MlflowClient(tracking_uri=uri)
-        experiment = self._experiment_id(os.environ.get(EXPERIMENT_ENV) or "neobert")
+        experiment = self._find_or_create_experiment(os.environ.get(EXPERIMENT_ENV) or "neobert")
         found = self._client.search_runs([experiment], f"tags.`{IDENTITY}` = '{run.identity}'", max_results=1)
         if found:
             self._id = found[0].info.run_id
@@ -42,7 +42,7 @@ class MlflowSession:
         else:
             self._id = self._create_run(experiment, run)
 
-    def _experiment_id(self, name: str) -> str:
+    def _find_or_create_experiment(self, name: str) -> str:
         """Return the ID of the experiment, creating it if needed; safe if another process does so too."""
         from mlflow.exceptions import MlflowException
 

@@ -44,7 +44,7 @@ class PrometheusSession:
     """Prometheus session: rewrites the file atomically, with the latest value of each metric."""
 
     def __init__(self, run: TrackedRun) -> None:
-        self._path = textfile(run.run_dir, run.settings)
+        self._path = textfile_path(run.run_dir, run.settings)
         self._labels = {"run": run.name, "run_id": run.identity}
         self._values: dict[str, float] = {}
         self._step = run.first_step
@@ -72,7 +72,7 @@ class PrometheusSession:
         write_atomically(self._path, ("\n".join(lines) + "\n").encode())
 
 
-def textfile(run_dir: Path, settings: Settings) -> Path:
+def textfile_path(run_dir: Path, settings: Settings) -> Path:
     """Return the path of the file: `prometheus.textfile` if set, else metrics.prom in the run directory."""
     named = settings["prometheus"]["textfile"]
     return Path(named).expanduser() if named else run_dir / FILE
@@ -133,6 +133,6 @@ PROMETHEUS = Tracker(
     package=None,
     requirement="",
     start=PrometheusSession,
-    folder=lambda run_dir, settings: textfile(run_dir, settings).parent,
+    folder=lambda run_dir, settings: textfile_path(run_dir, settings).parent,
     null=math.nan,  # the file keeps values: without it, the last finite loss would remain
 )

@@ -37,7 +37,7 @@ _DROPOUT_STREAM = 0x64726F70
 
 
 class PreparedModel(NamedTuple):
-    """A model that can train.
+    """Model, task and optimizer, ready for training.
 
     Attributes:
         task: the task over the model.
@@ -71,7 +71,7 @@ def prepare_model(
 
     Raises `ProjectError` if tokenizer, weights or kernels are incompatible with the config.
     """
-    with world.deferring_weights() as weights:
+    with world.defer_weights() as weights:
         backbone = build_model(config, prepared.tokenizer, world)
         if is_fresh and load_initial_weights(config, prepared.tokenizer, backbone):
             match_scores(backbone.head, score_statistics(prepared.train))
@@ -92,7 +92,7 @@ def prepare_model(
 
 
 def sharding_options(config: RunConfig, backbone: Backbone, world: World) -> dict[str, bool]:
-    """Return how `World.prepare` gathers blocks: by the rule of the plan, with the memory of this device."""
+    """Return keyword arguments of `World.prepare` for gathering blocks, planned for this device's memory."""
     shape = model_shape(config, backbone.model.config.vocab_size)
     memory_mib, is_cuda = world.device_memory_mib, world.is_on_gpu
     reshards = choose_resharding(config, shape, memory_mib, is_cuda=is_cuda, kernels=backbone.kernels)
@@ -114,7 +114,7 @@ def build_model(config: RunConfig, tokenizer: TokenizerBundle, world: World) -> 
 
 
 def build_task(run: TaskInputs) -> Task:
-    """Build the task of a run over its model."""
+    """Build the task of a run over its model, with plug-ins and the adapter."""
     config = run.config
     task: Task = import_module(f"{spec_of(config).keys.package}.task").build(run)
     task = with_plugins(task, config.plugins)

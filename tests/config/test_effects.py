@@ -7,7 +7,7 @@ import pytest
 
 from neobert.config import RunConfig, all_keys
 from neobert.config.keys import is_compared_by_content, key_effect, keys_affecting, without_effects
-from neobert.rehearsal.script import rehearsal_values, script_for
+from neobert.rehearsal.script import plan_rehearsal, rehearsal_values
 from neobert.schema_fields import EFFECTS, PER_KEY, key, require_effects, section
 
 
@@ -47,7 +47,7 @@ def test_text_and_tokenizer_are_compared_by_content():
 
 
 def test_a_rehearsal_sets_little_otherwise_that_shapes_the_run():
-    replaced = rehearsal_values(RunConfig(), __file__, script_for(100), is_resumed=False)  # type: ignore[arg-type]
+    replaced = rehearsal_values(RunConfig(), __file__, plan_rehearsal(100), is_resumed=False)  # type: ignore[arg-type]
     assert set(without_effects(replaced, ("reporting", "limits", "start", "cadence"))) == {
         "trainer.continue_from",
         "trainer.early_stopping_patience",

@@ -30,8 +30,8 @@ SEEN = "seen_rank{}.jsonl"
 
 def main(folder: Path) -> None:
     corpus = write_corpus(folder)
-    real = steps.agree_on_counts
-    steps.agree_on_counts = recorded(real)  # every rank is forked from here
+    real = steps.sum_counts
+    steps.sum_counts = recorded(real)  # every rank is forked from here
     first, second, third = SESSIONS
     begun = go(folder / "begun", corpus, [first])
     for name in ("elastic", "skipped", "divisor"):
@@ -84,14 +84,14 @@ def recorded(agree: Callable[..., Any]) -> Callable[..., Any]:
 
 def skip_a_microbatch() -> None:
     """Have this rank leave out the first microbatch of its session."""
-    real, is_skipped = steps.fetch, []
+    real, is_skipped = steps.fetch_batches, []
 
-    def fetch(trainer: Any) -> Any:
+    def fetch_batches(trainer: Any) -> Any:
         if not is_skipped:
             is_skipped.append(next(trainer.batches))
         return real(trainer)
 
-    steps.fetch = fetch
+    steps.fetch_batches = fetch_batches
 
 
 def divided_by_the_ranks_before(accumulate: Callable[..., Any]) -> Callable[..., Any]:

@@ -49,7 +49,7 @@ def plant(kind: str, step: int, rank: int = 0) -> None:
     if kind == "fallback":
         fall_back(step)
         return
-    place = "fetch" if kind == "data" else "accumulate"
+    place = "fetch_batches" if kind == "data" else "accumulate"
     real = getattr(steps, place)
 
     def faulty(trainer, *rest):

@@ -53,7 +53,7 @@ def test_held_interpreters_and_absent_data_are_ended(launch, exact):
     assert [row["step"] for row in exact(run_dir)] == list(range(13))
     stacks = (run_dir / "logs" / "rank_0.stacks").read_text(encoding="utf-8")
     assert "hold_the_interpreter" in stacks
-    assert "in fetch" in stacks or "in faulty" in stacks
+    assert "in fetch_batches" in stacks or "in faulty" in stacks
     assert find_checkpoint(run_dir / "checkpoints", "auto")[1].step == 12
     assert read_json(run_dir / "outcome.json")["restarts"] == 2
 

@@ -81,7 +81,7 @@ def test_a_device_that_waits_for_its_host_is_told_from_one_that_lags(host_s, ker
             with stopwatch.step():
                 time.sleep(host_s)
                 torch.cuda._sleep(kernel_cycles)
-                stopwatch.backward_is_launched()
+                stopwatch.mark_backward_launched()
         torch.cuda.synchronize()
         times = stopwatch.read()
     assert times.host_bound_share == share

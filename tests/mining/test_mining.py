@@ -93,7 +93,7 @@ def test_negatives_are_the_closest_of_those_that_are_allowed(documents, queries,
         order = [row for row in np.argsort(-scores, kind="stable") if row not in excluded[place]]
         assert rows == [row for row in order if scores[row] <= ceiling][:most]
         too_close += sum(scores[row] > ceiling for row in order[:most])
-    assert found.too_close == too_close
+    assert found.num_too_close == too_close
 
 
 def test_further_documents_may_be_negatives(mine, tmp_path):
@@ -145,5 +145,5 @@ def test_a_row_of_pairs_is_counted_once():
     pairs = Pairs()
     for query, document in (("a", "b"), ("a", "B "), ("A", "c"), ("d", "b")):
         pairs.add(query, [document])
-    assert (pairs.answers, pairs.copies, pairs.documents.texts) == ([[0, 1], [0]], 1, ["b", "c"])
-    assert pairs.excluded() == [{0, 1}, {0}]
+    assert (pairs.answers, pairs.num_copies, pairs.documents.texts) == ([[0, 1], [0]], 1, ["b", "c"])
+    assert pairs.excluded_documents() == [{0, 1}, {0}]

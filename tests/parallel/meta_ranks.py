@@ -49,7 +49,7 @@ def start(
     folder.mkdir(exist_ok=True)
     noted = LargestMessage()
     with noting(noted, world):
-        with world.deferring_weights() as weights:
+        with world.defer_weights() as weights:
             backbone = build(architecture, folder, world)
             if files is not None:
                 backbone.load(files)
@@ -150,7 +150,7 @@ def in_bf16(folder: Path) -> tuple[World, dict[Any, Any]]:
 def padded(world: World, folder: Path, is_low: bool, is_compiled: bool) -> tuple[float, float]:
     """Return loss and gradient norm of a padded row; each compiled block must be one graph."""
     folder.mkdir(exist_ok=True)
-    with world.deferring_weights() as weights:
+    with world.defer_weights() as weights:
         backbone = build(MODELS[0], folder, world)
     if is_compiled:
         compile_encoder(backbone, "eager", is_alone=False)

@@ -161,7 +161,7 @@ def prepare(options: Options, folder: Path) -> SimpleNamespace:
     """Build what the loop takes for a trainer; replicas draw weights of their own, which DDP replaces."""
     world = World(FP32, options.mode, options.replicas)
     torch.manual_seed(0 if world.is_sharded else world.rank)
-    with world.deferring_weights() as weights:
+    with world.defer_weights() as weights:
         objective = build_objective(options)
     if options.backend:
         if options.padded:

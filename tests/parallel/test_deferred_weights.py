@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.parallel.deferred_weights import deferring_weights
+from neobert.parallel.deferred_weights import defer_weights
 from tests.families.layouts import DECODERS, SMALL
 from tests.families.test_decoders import build
 from tests.families.test_hf import build as build_encoder
@@ -33,10 +33,10 @@ def built(architecture, folder):
 def test_weights_and_generator_are_those_of_a_model_with_memory(architecture, tmp_path):
     model = built(architecture, tmp_path)
     generator = torch.get_rng_state()
-    with deferring_weights() as weights:
+    with defer_weights() as weights:
         deferred = built(architecture, tmp_path)
     assert all(each.is_meta for each in deferred.parameters())
-    weights.hold(deferred)
+    weights.record_module(deferred)
     filled = {}
     weights.fill(filled.__setitem__)
     assert torch.equal(torch.get_rng_state(), generator)
@@ -62,9 +62,9 @@ def test_no_weight_keeps_what_was_in_memory(architecture, tmp_path, monkeypatch)
 
 
 def test_buffers_and_ties_that_are_lost_are_refused(tmp_path):
-    with deferring_weights() as weights:
+    with defer_weights() as weights:
         model = built("qwen2", tmp_path)
-    weights.hold(model)
+    weights.record_module(model)
     with pytest.raises(RuntimeError, match=r"lost .*embed_tokens.weight"):
         weights.check_nothing_lost(model)
     model.to_empty(device="cpu")

@@ -52,7 +52,7 @@ def gathered(section):
     )
     torch.manual_seed(0)
     world, shape = World.from_linear(config), model_shape(config, 128)
-    with world.deferring_weights() as weights:
+    with world.defer_weights() as weights:
         backbone = build_backbone(config, MarkerTokens(), 128, world, "AutoModelForCausalLM", {})
     world.recipe.convert(backbone)
     module = world.prepare(

@@ -15,7 +15,7 @@ from neobert.probes.numerics.leak_batch import EDGE_LENGTHS, build_leak_batch, l
 from neobert.probes.numerics.mutants import compiled_mutants, eager_mutants, run_mutants
 from neobert.probes.numerics.parity import ReferenceErrors, measure_parity
 from neobert.probes.numerics.paths import NUM_LAYERS, UNBOUNDED, build_path, finite_or_infinity, probe_config
-from neobert.probes.numerics.rotary import recorded_rotations
+from neobert.probes.numerics.rotary import record_rotations
 from neobert.probes.numerics.suite import find_candidates, selectable_kernels
 from validators.finding import Status
 
@@ -119,7 +119,7 @@ def test_parity_is_about_one_and_grows_with_what_is_wrong(path, setting):
 
 
 def test_a_rotation_is_recorded_once_a_forward(path, setting):
-    with recorded_rotations() as tables:
+    with record_rotations() as tables:
         path.hidden(setting.batch)
     assert len(tables) == 1
     assert tables[0][1].shape == (setting.batch.input_ids.numel(), path.model.config.dim_head)

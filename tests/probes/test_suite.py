@@ -100,7 +100,7 @@ def test_a_process_that_dies_stops_its_own_path_alone(resolved_file, setting, va
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     found = ParallelPaths(resolved_file).probe(setting, variant)
-    assert found["error"] == "probe process exited with code 3 and no result"
+    assert found["error"] == "probe process exited with code 3 and printed no result"
     assert (found["kernels"], found["probes"], found["mutants"]) == ("torch", {}, [])
 
 

@@ -19,7 +19,7 @@ from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
 from neobert.objectives.objective import max_targets
 from neobert.rehearsal.measurements import record_config_reads, record_product_flops, train_eval_overlap
-from neobert.rehearsal.script import rehearsal_values, script_for
+from neobert.rehearsal.script import plan_rehearsal, rehearsal_values
 from neobert.rehearsal.trials import adversarial_lengths, fill_with_text, with_fewer_targets
 from neobert.tasks.token_task import with_most_targets
 
@@ -29,7 +29,7 @@ RATES = masking_rates(CONFIG.datacollator)
 
 @given(st.integers(7, 100_000))
 def test_the_script_fits_into_the_run(max_steps):
-    script = script_for(max_steps)
+    script = plan_rehearsal(max_steps)
     assert 1 <= script.compared <= 4
     assert script.total <= max_steps
     assert script.total == script.saved + 2 * script.compared
@@ -38,11 +38,11 @@ def test_the_script_fits_into_the_run(max_steps):
 
 def test_a_run_of_a_few_steps_is_not_rehearsed():
     with pytest.raises(ProjectError, match="too few for a rehearsal"):
-        script_for(6)
+        plan_rehearsal(6)
 
 
 def test_only_the_run_that_is_killed_first_starts_afresh(tmp_path):
-    script = script_for(1000)
+    script = plan_rehearsal(1000)
     fresh = rehearsal_values(CONFIG, tmp_path, script, is_resumed=False)
     resumed = rehearsal_values(CONFIG, tmp_path, script, is_resumed=True)
     assert (fresh["trainer.resume_from_checkpoint"], fresh["trainer.save_steps"]) == ("never", 20)

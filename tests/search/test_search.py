@@ -104,7 +104,10 @@ def _interrupt():
         ("index/texts.jsonl", "texts.jsonl: the file was edited after the index was written"),
         ("folder/config.json", "folder: this is not the model of the index: config.json differs"),
         ("index/index.json", "index.json: rows should be a valid integer, got 'many'"),
-        ("index/embeddings.npy", "embeddings.npy: the file has the type float32 and the shape [2, 32]"),
+        (
+            "index/embeddings.npy",
+            "embeddings.npy: the array is float32 [2, 32], expected float32 [7, any] in C order",
+        ),
     ],
 )
 def test_what_was_edited_is_refused(edited, message, index, tmp_path):
@@ -134,7 +137,7 @@ def test_an_index_that_lacks_a_file_names_it(index, capsys):
 
 def test_an_index_that_names_no_digests_is_refused(index):
     (index / "index.json").write_text(json.dumps(read_json(index / "index.json") | {"files": {}}))
-    refusal_of(found, "search-index", "files lacks texts.jsonl or offsets.npy", index, "text")
+    refusal_of(found, "search-index", "`files` lacks texts.jsonl or offsets.npy", index, "text")
 
 
 def test_moved_files_are_found(index, tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from neobert.config import from_dict, to_dict
 from neobert.trackers.background import close_trackers, open_trackers
-from neobert.trackers.prometheus import PROMETHEUS, format_exposition, metric_family, textfile
+from neobert.trackers.prometheus import PROMETHEUS, format_exposition, metric_family, textfile_path
 from neobert.trackers.tracker import TrackedRun
 
 SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)\{((?:[a-z_]+="(?:\\[\\n"]|[^\\"\n])*",?)*)\} (\S+)')
@@ -98,7 +98,7 @@ def test_the_file_may_be_in_the_folder_of_the_collector(tmp_path):
     assert values_of(path)["neobert_step"] == 1
     assert not (tmp_path / "run" / "metrics.prom").exists()
     assert PROMETHEUS.folder(tmp_path / "run", {"prometheus": {"textfile": str(path)}}) == path.parent
-    assert textfile(tmp_path, {"prometheus": {"textfile": None}}) == tmp_path / "metrics.prom"
+    assert textfile_path(tmp_path, {"prometheus": {"textfile": None}}) == tmp_path / "metrics.prom"
     assert PROMETHEUS.is_installed
 
 

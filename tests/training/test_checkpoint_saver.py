@@ -17,7 +17,7 @@ from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import read_manifest, verify_checkpoint
 from neobert.training.checkpoint import publish
 from neobert.training.checkpoint.save import Saver, _finite_evaluations
-from neobert.training.checkpoint.shards import ShardReader, read_shards, stage_copy, write_shards
+from neobert.training.checkpoint.shards import ShardReader, read_shards, wrap_shard_copy, write_shards
 from neobert.training.checkpoint.tensors import Snapshot, _allocate_views
 from neobert.training.checkpoint.writer import WriterThread
 from neobert.training.loop import session, steps
@@ -271,7 +271,7 @@ def test_shards_of_a_snapshot_are_written_without_a_second_copy(tmp_path, monkey
     write_shards(tmp_path / "cloned", views, None)
     assert len(cloned) == 4
     cloned.clear()
-    staged = {name: stage_copy(each, tensors[name]) for name, each in views.items()}
+    staged = {name: wrap_shard_copy(each, tensors[name]) for name, each in views.items()}
     write_shards(tmp_path / "staged", staged, None)
     assert sum(cloned) == 0
     targets = {name: torch.zeros_like(each) for name, each in tensors.items()}

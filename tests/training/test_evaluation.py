@@ -16,7 +16,7 @@ from neobert.training.loop.steps import evaluate
 from neobert.training.state.train_state import TrainState
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import JsonlWriter
-from neobert.training.telemetry.metrics import SMOOTHED_LINES, SmoothedPace, _clip_fields, describe
+from neobert.training.telemetry.metrics import SMOOTHED_LINES, SmoothedPace, _clip_fields, format_metrics
 
 
 class Scores(torch.nn.Module):
@@ -57,7 +57,7 @@ def test_the_mean_is_over_all_targets():
     row = evaluate(trainer) | {"step": 4}
     assert row["eval/loss"] == pytest.approx(1.5)
     assert row["eval/accuracy"] == pytest.approx(1 / 3)
-    assert "eval loss 1.5000" in describe(row, 8, PRETRAINING.metrics)
+    assert "eval loss 1.5000" in format_metrics(row, 8, PRETRAINING.metrics)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_without_a_target_there_is_no_loss(batches):
     row = evaluate(trainer) | {"step": 4}
     assert row["eval/loss"] is None
     assert row["eval/accuracy"] is None
-    assert "eval has no target to predict" in describe(row, 8, PRETRAINING.metrics)
+    assert "eval has no target to predict" in format_metrics(row, 8, PRETRAINING.metrics)
 
 
 @pytest.mark.parametrize("loss_sum", [float("nan"), float("inf")])
@@ -84,7 +84,7 @@ def test_a_loss_that_is_no_number_is_said_and_not_told(loss_sum, tmp_path, caplo
     row = evaluate(trainer) | {"step": 4}
     assert (row["eval/loss"], row["eval/accuracy"]) == (None, 0.25)
     assert "evaluation metric loss is not finite" in caplog.text
-    assert "eval no finite loss, accuracy 25.00%" in describe(row, 8, PRETRAINING.metrics)
+    assert "eval no finite loss, accuracy 25.00%" in format_metrics(row, 8, PRETRAINING.metrics)
     with closing(JsonlWriter(tmp_path / "metrics.jsonl")) as writer:
         writer.append(row)
 

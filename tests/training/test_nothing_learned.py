@@ -9,7 +9,7 @@ from neobert.tasks.classification.metrics import matthews
 from neobert.training.guards.nothing_learned import (
     NOTHING_LEARNED,
     guess_correlation,
-    warn_of_nothing_learned,
+    warn_if_nothing_learned,
 )
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.train_state import TrainState
@@ -35,7 +35,7 @@ from neobert.training.state.train_state import TrainState
 def test_the_last_evaluation_is_checked(step, metrics, message):
     state = TrainState(progress=SimpleNamespace(step=step))
     task = SimpleNamespace(num_evaluated=100, num_classes=2)
-    warn_of_nothing_learned(SimpleNamespace(state=state, max_steps=10, task=task), StepReport(step, metrics))
+    warn_if_nothing_learned(SimpleNamespace(state=state, max_steps=10, task=task), StepReport(step, metrics))
     assert dict(state.warnings) == ({NOTHING_LEARNED: 1} if message else {})
     assert message in state.warning_messages.get(NOTHING_LEARNED, "")
 

@@ -245,7 +245,7 @@ def test_never_refuses_what_another_run_left(source, make_run, run, left):
         path = run_dir / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     outcome = (run_dir / "outcome.json").read_bytes()
-    assert refusal_of(run, "CKP008", "holds another run", run_dir).exit_code == 1
+    assert refusal_of(run, "CKP008", "already holds a run", run_dir).exit_code == 1
     assert (run_dir / "outcome.json").read_bytes() == outcome
 
 

@@ -115,7 +115,7 @@ def test_a_device_that_waits_for_its_host_is_told_from_one_that_lags(
                 for _ in range(100):
                     clock.pass_ms(host_ms / 100)
                     device.give(device_ms / 100)
-                stopwatch.backward_is_launched()
+                stopwatch.mark_backward_launched()
         device.wait()
         with stopwatch.pause("logging"):
             times = stopwatch.read()
@@ -127,7 +127,7 @@ def test_a_device_that_waits_for_its_host_is_told_from_one_that_lags(
 def test_a_cpu_has_no_host_to_wait_for(clock):
     stopwatch = Stopwatch(CPU)
     with stopwatch.step():
-        stopwatch.backward_is_launched()
+        stopwatch.mark_backward_launched()
         clock.pass_ms(1)
     assert stopwatch.read().host_bound_share is None
 

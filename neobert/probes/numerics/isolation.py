@@ -144,7 +144,7 @@ def _observe_loss(path: Path, batch: LeakBatch, victim: int) -> Observation:
 
 
 def _cross_gradient(path: Path, batch: LeakBatch, victim: int) -> tuple[float, float]:
-    """Return the largest embedding gradient of the other segments' loss, for the victim's tokens and for any.
+    """Return the largest embedding gradient of the other segments' loss, for its own token ids and for all.
 
     The first must be 0: the victim's token ids occur in no other segment.
     """

@@ -33,7 +33,7 @@ FIRST_ID = 8
 
 PAD_ID = 0
 TARGET_STRIDE = 7
-"""Fewer targets than in training, so that they fit the rows allocated for the decoder."""
+"""Tokens per target. Training has more targets; these must fit the rows allocated for the decoder."""
 
 
 @dataclass(frozen=True, eq=False)

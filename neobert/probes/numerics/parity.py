@@ -111,7 +111,7 @@ class ReferenceErrors:
         self.forward = _logit_errors(plain.logits, self.truth.logits)
         self.backward = _gradient_errors(plain.gradients, self.truth)
 
-    def has_weights_of(self, path: Path) -> bool:
+    def has_same_weights(self, path: Path) -> bool:
         """Return whether the weights of `path` equal the reference's weights bit for bit."""
         held = path.weights
         return held.keys() == self._weights.keys() and all(

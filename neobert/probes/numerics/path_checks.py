@@ -69,8 +69,8 @@ class ProbeSetting:
     reference_errors: ReferenceErrors | None = None
 
     def reference_for(self, path: Path) -> ReferenceErrors:
-        """Return the reference errors under a path's weights, computed once for paths that share them."""
-        if self.reference_errors is None or not self.reference_errors.has_weights_of(path):
+        """Return the reference errors for a path's weights, computed once for paths with the same weights."""
+        if self.reference_errors is None or not self.reference_errors.has_same_weights(path):
             self.reference_errors = ReferenceErrors(path, self.batch)
         return self.reference_errors
 
@@ -92,7 +92,7 @@ class PathVariant:
         """Name of the path in reports."""
         return f"{self.kernels.name}, {self.kernels.attention}{', compiled' if self.is_compiled else ''}"
 
-    def unmeasured(self) -> dict[str, Any]:
+    def empty_report(self) -> dict[str, Any]:
         """Return the report of this path before any measurement, with all fields that reports have."""
         return {
             "kernels": self.kernels.name,
@@ -112,7 +112,7 @@ class PathVariant:
 
 def probe_path(setting: ProbeSetting, variant: PathVariant) -> dict[str, Any]:
     """Run all probes and planted faults on one path; return its report, with any exception in `error`."""
-    found = variant.unmeasured()
+    found = variant.empty_report()
     watch = Stopwatch(setting.device)
     log.info("probing %s", variant.label)
     try:
@@ -185,7 +185,7 @@ def probes_for_path(
 
 
 def measure_long_context(path: Path, batch: LeakBatch) -> dict[str, Any]:
-    """Check that loss and gradients are finite for one document of `max_position_embeddings` tokens.
+    """Return whether loss and gradients are finite for one document of `max_position_embeddings` tokens.
 
     The microbatch is padded to the tokens of `batch` if the document is shorter, to reuse compiled kernels.
     """

@@ -33,7 +33,7 @@ def measure_rotation(path: Path, batch: LeakBatch) -> dict[str, Any] | None:
 
     Returns None if the path computes no rotary table.
     """
-    with recorded_rotations() as tables:
+    with record_rotations() as tables:
         path.hidden(batch)
     if not tables:
         return None
@@ -52,7 +52,7 @@ def measure_rotation(path: Path, batch: LeakBatch) -> dict[str, Any] | None:
 
 
 @contextmanager
-def recorded_rotations() -> Iterator[list[Table]]:
+def record_rotations() -> Iterator[list[Table]]:
     """Record the positions [T] and rotary tables [T, E] computed inside the `with` block."""
     tables: list[Table] = []
     with patch_functions(MAKERS, lambda make, _: _record_tables(make, tables)):

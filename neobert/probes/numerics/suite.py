@@ -50,7 +50,7 @@ def run_suite(
     """Probe the run's kernels or, with `every`, all kernels that can run here; return JSON values.
 
     Args:
-        probe: function that probes the paths; default: one after another in this process.
+        probe: function that probes the paths; None: `probe_sequentially`.
 
     Raises `ProjectError` ATT001 if the kernels that the config names cannot run on this machine.
     """
@@ -65,19 +65,22 @@ def run_suite(
         "num_tokens": setting.batch.input_ids.numel(),
         "segment_lengths": list(setting.batch.lengths),
         "uniform_loss": math.log(setting.vocab_size),
-        "paths": (probe or probe_here)(setting, variants),
+        "paths": (probe or probe_sequentially)(setting, variants),
         "initial_loss": measure_initial_loss(setting, candidates.runnable[0]),
         "unavailable": candidates.unavailable,
     }
 
 
-def probe_here(setting: ProbeSetting, variants: Sequence[PathVariant]) -> list[dict[str, Any]]:
+def probe_sequentially(setting: ProbeSetting, variants: Sequence[PathVariant]) -> list[dict[str, Any]]:
     """Probe the paths one after another in this process; return their reports."""
     return [probe_path(setting, variant) for variant in variants]
 
 
-def probe_named(config: RunConfig, device_type: str, label: str) -> dict[str, Any]:
-    """Probe the path whose `PathVariant.label` is `label`; return its report. ValueError if there is none."""
+def probe_path_by_label(config: RunConfig, device_type: str, label: str) -> dict[str, Any]:
+    """Probe the path whose `PathVariant.label` is `label`; return its report.
+
+    Raises `ValueError` if there is no such path.
+    """
     setting, candidates = prepare_suite(config, device_type, every=True)
     (variant,) = (variant for variant in list_variants(setting, candidates) if variant.label == label)
     return probe_path(setting, variant)
@@ -234,8 +237,8 @@ class ParallelPaths:
         )  # fmt: skip
         lines = ended.stdout.decode(errors="replace").strip().splitlines()
         if ended.returncode or not lines:
-            stopped = {"error": f"probe process exited with code {ended.returncode} and no result"}
-            return variant.unmeasured() | stopped
+            stopped = {"error": f"probe process exited with code {ended.returncode} and printed no result"}
+            return variant.empty_report() | stopped
         found: dict[str, Any] = json.loads(lines[-1])
         found["durations_s"]["process"] = round(time.perf_counter() - started, 3)
         return found

@@ -160,7 +160,7 @@ def rank_identity(config: RunConfig, rank: int) -> dict[str, Any]:
 
 
 def code_digest() -> str:
-    """Hash every source file of `neobert` that this rank imports."""
+    """Return the SHA-256 of the source files of the `neobert` package that this rank imports."""
     root = Path(neobert.__file__).parent
     summed = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):

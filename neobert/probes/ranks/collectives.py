@@ -78,7 +78,7 @@ def contribution(rank: int, size: int, dtype: torch.dtype, device: torch.device)
 
 
 def expected_sum(world_size: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the correct result [size] of the all-reduce, N (N + 1) / 2 + N (i mod 4)."""
+    """Return the correct result [size] of the all-reduce: N * (N + 1) / 2 + N * (i mod 4)."""
     steps = torch.arange(size, device=device) % PERIOD
     return (world_size * (world_size + 1) // 2 + world_size * steps).to(dtype)
 
@@ -130,7 +130,7 @@ def ranks_with_wrong_parts(own: Tensor, world_size: int) -> list[int]:
 
 
 def bus_bytes_per_s(world_size: int, device: torch.device) -> float:
-    """Return the bus bandwidth of the largest all-reduce, 2 (N - 1) / N * bytes / seconds."""
+    """Return the bus bandwidth of the largest all-reduce in bytes/s: 2 * (N - 1) / N * bytes / seconds."""
     tensor = torch.zeros(LARGEST[device.type], device=device)
     times_s = [_time_all_reduce(tensor) for _ in range(WARM_UPS + REPEATS)][WARM_UPS:]
     num_bytes = tensor.numel() * tensor.element_size()

@@ -65,7 +65,7 @@ def plant_labels(batch: Microbatch, shift: int, draw: torch.Generator) -> Microb
     right = torch.randint(most, (num_rows,), generator=draw)
     is_planted = torch.zeros(batch.num_segments, dtype=torch.bool)
     is_planted[torch.arange(num_rows) * most + right] = True
-    is_here = layout.is_token & is_planted[layout.document] & (layout.place % 2 == 0)
+    is_here = layout.is_token & is_planted[layout.document] & (layout.position % 2 == 0)
     ids = torch.where(is_here.view_as(batch.input_ids), batch.input_ids.max(), batch.input_ids)
     labels = torch.full_like(batch.labels, IGNORED)
     labels[torch.arange(num_rows) * most] = (right + shift) % most

@@ -56,7 +56,7 @@ def plant_answers(batch: Microbatch, shift: int, draw: torch.Generator) -> Micro
     layout = Layout.from_microbatch(batch)
     lengths = torch.stack([each.new_tensor(len(each)) for each in layout.documents()])
     positions = (torch.rand(len(lengths), generator=draw) * lengths).long()
-    is_planted = layout.is_token & (layout.place == positions[layout.document])
+    is_planted = layout.is_token & (layout.position == positions[layout.document])
     ids = torch.where(is_planted.view_as(batch.input_ids), batch.input_ids.max(), batch.input_ids)
     labelled = (positions + shift * (1 + lengths // 2)) % lengths
     labels = torch.full_like(batch.labels, IGNORED)

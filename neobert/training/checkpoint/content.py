@@ -37,7 +37,7 @@ class CheckpointDraft:
         metrics: evaluation metrics of this step; empty if it was not evaluated.
         weights: copies by name: on rank 0 of all weights; in a sharded run, of this rank's rows.
         optimizer: optimizer state by `KEY/PARAMETER`; in a sharded run, this rank's shards.
-        loss_sum: summed loss since the last metrics line; None on other ranks than 0.
+        loss_sum: summed loss since the last metrics line; None on ranks other than 0.
         generators: packed RNG state of every rank, on rank 0.
         state: content of state.json without the loss.
     """
@@ -58,7 +58,7 @@ def rng_file(rank: int) -> str:
     return f"rng_rank{rank}.safetensors"
 
 
-def describe(trainer: Trainer) -> dict[str, Any]:
+def state_content(trainer: Trainer) -> dict[str, Any]:
     """Return the content of state.json without the loss. Does not wait for the device."""
     progress = trainer.progress
     return {

@@ -27,7 +27,10 @@ PARTS = "parts"
 
 
 def write_parts(folder: Path, weights: Mapping[str, Tensor], rank: int, group: Any) -> None:
-    """Write this rank's rows. All ranks of the group call it; if one fails, all raise `OSError`."""
+    """Write this rank's rows of the weights. All ranks of the group must call it; if one fails, all raise.
+
+    Raises `OSError` with the reasons of all failed ranks.
+    """
     failure = None
     try:
         (folder / PARTS).mkdir(exist_ok=True)
@@ -47,7 +50,7 @@ def write_parts(folder: Path, weights: Mapping[str, Tensor], rank: int, group: A
 
 
 def open_joined_parts(folder: Path, names: Sequence[str]) -> LazyWeights:
-    """Return the full weights of the parts in a folder, in this order; each is read when it is used."""
+    """Return the full weights, in the order of `names`; their parts are read and joined at each use."""
     holders: dict[str, list[Path]] = {name: [] for name in names}
     sizes = dict.fromkeys(names, 0)
     for path in sorted((folder / PARTS).iterdir()):  # in the order of the ranks, and so of the rows

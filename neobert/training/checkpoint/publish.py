@@ -106,7 +106,7 @@ def quarantine(root: Path, rejected: Sequence[RejectedCheckpoint], good: str | N
     """Rename checkpoints that failed verification, so that nothing loads them. They are not deleted.
 
     Args:
-        good: name of the checkpoint that the run resumes from instead; `latest` is pointed at it.
+        good: name of the checkpoint that the run resumes from instead, for `latest`; None leaves `latest`.
     """
     for each in rejected:
         kept = _unused_path(root, f"{CORRUPT}-{each.step}")
@@ -131,9 +131,9 @@ def delete_temporary_files(root: Path) -> None:
 
 
 def set_aside_after(root: Path, step: int) -> list[int]:
-    """Rename the checkpoints of steps after `step`, and point `latest` at this one; return those steps.
+    """Rename the checkpoints of steps after `step`, and point `latest` at `step`; return the renamed steps.
 
-    After a resume from an earlier step they are outdated: `auto` would resume from them, and the next save of
+    After a resume from `step` they are outdated: `auto` would resume from them, and the next save of
     the same step would collide with their folder. A save that was killed before its end left `latest` behind.
     """
     ahead = [each for each in checkpoint_steps(root) if each > step]

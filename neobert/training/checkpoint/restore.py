@@ -79,13 +79,13 @@ def refuse_other_data(
     is_other_data = not differing.keys().isdisjoint((DATA_FINGERPRINT, TOKENIZER_DIGEST))
     way = OTHER_DATA if is_other_data else OTHER_RUN
     hint = f"set tokenizer.path to {folder}" if is_other_text else way
-    _raise_mismatch(folder, list(differing.values()), hint)
+    _refuse_mismatches(folder, list(differing.values()), hint)
 
 
 def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any], *, is_other_text: bool) -> None:
     """Load weights, optimizer state, schedule and RNG state and, for the same text, the mean loss.
 
-    Reads only files that the manifest lists, because other files in the folder were not verified.
+    Raises `ProjectError` CKP007 if one of them cannot be used.
     """
     trainer.task.load(folder)
     load_optimizer(trainer.task.model, trainer.optimizer, folder / STATE_DIR)
@@ -99,7 +99,7 @@ def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any], *, is_othe
             raise unusable_checkpoint_error(
                 generators, f"the state of the random generators cannot be used: {error}"
             ) from error
-    _warn_about_rounding(state, trainer.world.size)
+    _warn_if_not_bit_exact(state, trainer.world.size)
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> None:
@@ -164,16 +164,18 @@ def continued_progress(source: Mapping[str, Any], device: torch.device) -> Progr
 
 def _refuse_keys(folder: Path, differences: Sequence[Difference]) -> None:
     way = removal_hint(each.key for each in differences)
-    _raise_mismatch(folder, [str(each) for each in differences], f"{way}, or {NEW_RUN}" if way else OTHER_RUN)
+    _refuse_mismatches(
+        folder, [str(each) for each in differences], f"{way}, or {NEW_RUN}" if way else OTHER_RUN
+    )
 
 
-def _raise_mismatch(folder: Path, differences: list[str], hint: str = OTHER_RUN) -> None:
+def _refuse_mismatches(folder: Path, differences: list[str], hint: str = OTHER_RUN) -> None:
     if differences:
         message = printable(f"the checkpoint belongs to another run: {listed(differences, separator='; ')}")
         raise ProjectError(CODE, message, hint, str(folder))
 
 
-def _warn_about_rounding(state: Mapping[str, Any], world_size: int) -> None:
+def _warn_if_not_bit_exact(state: Mapping[str, Any], world_size: int) -> None:
     now: dict[str, Any] = {"world_size": world_size, "num_threads": torch.get_num_threads()}
     now["versions"] = {**state["versions"], "torch": torch.__version__}
     for name, value in now.items():

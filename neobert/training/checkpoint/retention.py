@@ -39,7 +39,7 @@ def apply_retention(root: Path, trainer: TrainerConfig, resumed_step: int | None
 def record_metrics(root: Path, trainer: TrainerConfig, step: int, metrics: Mapping[str, float]) -> None:
     """Add evaluation metrics to the checkpoint of a step, and update the link `best`.
 
-    Used if a stop interrupted the evaluation before the checkpoint was saved.
+    Used if a stop interrupted the evaluation before the checkpoint was saved. A failure is logged.
     """
     try:
         add_metrics(root / str(step), metrics)
@@ -51,7 +51,10 @@ def record_metrics(root: Path, trainer: TrainerConfig, step: int, metrics: Mappi
 
 
 def link_best(root: Path, trainer: TrainerConfig) -> int | None:
-    """Point `best` at the best checkpoint; return its step, or None if no checkpoint was evaluated."""
+    """Point `best` at the best checkpoint and return its step.
+
+    Returns None if the config names no metric, or if no checkpoint was evaluated. An `OSError` is logged.
+    """
     metric = trainer.metric_for_best_model
     if metric is None:
         return None
@@ -76,13 +79,13 @@ def remove_old_checkpoints(root: Path, limit: int, keep_every: int, protected: f
         return []
     older = checkpoint_steps(root)[: -max(limit, MIN_KEPT)]
     doomed = [step for step in older if step not in protected and not (keep_every and step % keep_every == 0)]
-    return [step for step in doomed if _is_removed(root / str(step))]
+    return [step for step in doomed if _try_remove(root / str(step))]
 
 
 def remove_superseded(root: Path) -> list[str]:
     """Remove superseded checkpoints (`.superseded-*`) except the newest; return the removed names."""
     found = [(path.stat().st_ctime_ns, step, path) for step, path in superseded_checkpoints(root)]
-    return [path.name for *_, path in sorted(found)[:-SUPERSEDED_KEPT] if _is_removed(path)]
+    return [path.name for *_, path in sorted(found)[:-SUPERSEDED_KEPT] if _try_remove(path)]
 
 
 def _read_metrics(folder: Path) -> Mapping[str, float]:
@@ -92,7 +95,7 @@ def _read_metrics(folder: Path) -> Mapping[str, float]:
         return {}
 
 
-def _is_removed(folder: Path) -> bool:
+def _try_remove(folder: Path) -> bool:
     try:
         remove(folder)
     except OSError as error:

@@ -14,7 +14,7 @@ A save has four stages. A crash at any time leaves the previous checkpoint intac
 The files of a checkpoint:
 
 model.safetensors config.json *.py tokenizer.json ...    `from_pretrained` reads these
-model-0000i-of-0000n.safetensors                         in its place above 2 GB, in a sharded run
+model-0000i-of-0000n.safetensors                         instead, above 2 GB in a sharded run
 trainer_state/optimizer.safetensors                      optimizer state by parameter name
 trainer_state/optimizer/                                 the same from a sharded run, one shard per rank
 trainer_state/rng_rank<k>.safetensors                    RNG state of each rank
@@ -45,11 +45,11 @@ from neobert.metric_names import EVAL
 from neobert.parallel.sharding import local_shard
 from neobert.runfiles.attempt import require_current
 from neobert.runfiles.checkpoint.state import STATE_DIR
-from neobert.training.checkpoint.content import SHARDS, CheckpointDraft, describe, write_content
+from neobert.training.checkpoint.content import SHARDS, CheckpointDraft, state_content, write_content
 from neobert.training.checkpoint.parts import write_parts
 from neobert.training.checkpoint.publish import failed_save_error, publish
 from neobert.training.checkpoint.retention import apply_retention, record_metrics
-from neobert.training.checkpoint.shards import stage_copy, write_shards
+from neobert.training.checkpoint.shards import wrap_shard_copy, write_shards
 from neobert.training.checkpoint.tensors import (
     Layout,
     Snapshot,
@@ -100,7 +100,7 @@ class Saver:
         in_flight = None if self._draft is None else self._draft.step
         return not trainer.progress.is_saved and in_flight != trainer.progress.step
 
-    def follow(self, trainer: Trainer, report: StepReport) -> None:
+    def after_step(self, trainer: Trainer, report: StepReport) -> None:
         """Keep this step's evaluation for the next save, and record a completed save or raise its error."""
         self._record_metrics(trainer, _finite_evaluations(report.metrics))
         if not self._is_reserved and trainer.optimizer.state:
@@ -199,10 +199,10 @@ class Saver:
             taken_at_s=time.monotonic(),
             metrics=metrics if judged_step == step else {},
             weights={name: copies[WEIGHTS + name] for name in weights},
-            optimizer={name: stage_copy(copies[OPTIMIZER + name], each) for name, each in state.items()},
+            optimizer={name: wrap_shard_copy(copies[OPTIMIZER + name], each) for name, each in state.items()},
             loss_sum=copies.get(LOSS_SUM),
             generators=generators,
-            state=describe(trainer),
+            state=state_content(trainer),
         )
 
     def _copy_layout(self, trainer: Trainer) -> Layout:

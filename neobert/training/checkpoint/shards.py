@@ -53,8 +53,8 @@ DTYPES = {
 Kind = TypeVar("Kind")
 
 
-def stage_copy(copy: Tensor, original: Tensor) -> Tensor:
-    """Return a copy of this rank's shard for `write_shards`, with the placement of the original."""
+def wrap_shard_copy(copy: Tensor, original: Tensor) -> Tensor:
+    """Wrap a copy of this rank's shard for `write_shards`, with the placement of the original."""
     if copy.numel():
         # torch's writer clones each tensor that is part of a larger memory, and keeps all clones to the end.
         values = copy.flatten().view(torch.uint8).numpy()

@@ -153,7 +153,7 @@ class Snapshot:
             optimizer.register_step_pre_hook(self._delay_update)
 
     def reserve(self, layout: Layout) -> dict[str, Tensor]:
-        """Allocate the buffers if the layout changed. Called before the first save: pinning takes seconds."""
+        """Return the buffers, allocated again if the layout changed. Pinned ones take seconds to allocate."""
         if layout != self._layout:
             self._memory = {}  # free the old memory first: both may not fit
             self._memory = dict(_allocate_views(layout, is_pinned=self._stream is not None))

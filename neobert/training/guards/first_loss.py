@@ -59,9 +59,9 @@ class FirstLossCheck:
 
 
 def first_loss_check(config: RunConfig) -> FirstLossCheck | None:
-    """Return the hook for a run that evaluates on its parent run's evaluation text; None for other runs.
+    """Return the hook if the run evaluates on its parent run's evaluation text, else None.
 
-    None too if the evaluations differ in documents or masks, or if the parent run has no evaluation.
+    Also None if the evaluations differ in documents or masks, or if the parent run was not evaluated.
     """
     weights, place = initial_weights(config), config.trainer.eval_source_path
     parent = None if place is None else find_run_checkpoint(Path(place))

@@ -37,15 +37,13 @@ class ForgettingWatch:
         if self.first is None:
             self.first = loss
         if loss > LIMIT * self.first and not self.has_warned:
-            rise = (
-                f"rose by {loss / self.first - 1:.0%} (limit {LIMIT - 1:.0%}), {self.first:.4f} to {loss:.4f}"
-            )
-            trainer.state.warn(FORGETTING, f"{SOURCE_LOSS} {rise}: {MIX}")
+            rise = f"rose by {loss / self.first - 1:.0%} (limit {LIMIT - 1:.0%})"
+            trainer.state.warn(FORGETTING, f"{SOURCE_LOSS} {rise} from {self.first:.4f} to {loss:.4f}: {MIX}")
             self.has_warned = True
 
 
 def forgetting_watch(run_dir: Path) -> ForgettingWatch:
-    """Return the watch, with the first loss of metrics.jsonl for a run that resumes."""
+    """Return the watch, with the first loss in metrics.jsonl if the run resumes."""
     path = run_dir / METRICS
     losses = (row.get(SOURCE_LOSS) for row in (read_rows(path) if path.exists() else ()))
     return ForgettingWatch(next((loss for loss in losses if loss is not None), None))

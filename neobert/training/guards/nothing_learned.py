@@ -17,7 +17,7 @@ CORRELATIONS = ("eval/mcc", "eval/spearman")
 WAY = "train longer (trainer.max_steps), raise optimizer.lr, or check the labels"
 
 
-def warn_of_nothing_learned(trainer: Trainer, report: StepReport) -> None:
+def warn_if_nothing_learned(trainer: Trainer, report: StepReport) -> None:
     """Warn if the last evaluation has a metric of `PROBLEMS` that is 0, or a correlation that guesses reach.
 
     Accuracy does not show that one class is predicted throughout: it is high for a frequent class.
@@ -37,9 +37,9 @@ def warn_of_nothing_learned(trainer: Trainer, report: StepReport) -> None:
             trainer.state.warn(NOTHING_LEARNED, f"{shown}: no sign of learning; {way}")
 
 
-def guess_correlation(texts: int, num_classes: int) -> float:
-    """Return the correlation that guesses at `texts` labels exceed in 1 of 40 cases (normal estimate).
+def guess_correlation(num_texts: int, num_classes: int) -> float:
+    """Return the correlation with `num_texts` labels that random guesses exceed in 1 of 40 evaluations.
 
-    Under independence `texts * mcc**2 * (num_classes - 1)` has the mean of a chi-squared of that table.
+    It is two standard deviations of a normal approximation, 1 / sqrt(num_texts * (num_classes - 1)) each.
     """
-    return 2 / math.sqrt(max(1, texts) * max(1, num_classes - 1))
+    return 2 / math.sqrt(max(1, num_texts) * max(1, num_classes - 1))

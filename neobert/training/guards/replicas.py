@@ -44,9 +44,9 @@ def checksum(module: nn.Module) -> Tensor:
 
 
 def differing_ranks(sums: Sequence[int], num_shards: int) -> list[int]:
-    """Return the ranks that differ from the majority of their shard, or all of its ranks without a majority.
+    """Return the ranks whose checksum differs from the majority of the ranks with the same shard.
 
-    Neighbouring ranks have different shards.
+    If there is no majority, all ranks with that shard are returned. Rank r has shard r % num_shards.
     """
     found = []
     for shard in range(num_shards):

@@ -1,4 +1,4 @@
-"""Guard of native sparse attention: blocks that were not read, dead gates, and collapsed ones."""
+"""Guard of native sparse attention: blocks that were not read, dead gates and collapsed gates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from neobert.training.state.trainer import Trainer
 
 DEAD_GATE, COLLAPSE = "dead_gate", "gate_collapse"
 DEAD_CODE, READS_CODE = "DGR002", "NSA101"
-MOST_DEAD = 0.25
+MAX_DEAD_SHARE = 0.25
 """Share of the layers; the first layers of a sound model may have no use for a branch."""
 WARNED_LINES, LAST_LINES = 3, 10
 LEAST_ENTROPY, LARGEST_GATE = 0.5, 0.9
@@ -40,9 +40,9 @@ class SparseAttentionWatch:
         dead = metrics.get(f"{SPARSE}dead_layers")
         if dead is None:
             return
-        self._dead_lines = self._dead_lines + 1 if dead > MOST_DEAD else 0
+        self._dead_lines = self._dead_lines + 1 if dead > MAX_DEAD_SHARE else 0
         if self._dead_lines == WARNED_LINES:
-            yield DEAD_GATE, f"{self._dead_gates_message(dead)} (limit {MOST_DEAD:.0%})"
+            yield DEAD_GATE, f"{self._dead_gates_message(dead)} (limit {MAX_DEAD_SHARE:.0%})"
         entropy, largest = (metrics[f"{SPARSE}{name}"] for name in ("gate_entropy_mean", "max_gate_mean"))
         is_collapsed = step > SETTLED_STEP and (entropy < LEAST_ENTROPY or largest > LARGEST_GATE)
         if is_collapsed and not self._is_collapsed:

@@ -104,9 +104,9 @@ class EarlyStopping:
         """Count this step's evaluation, if there is one, and end the run if patience has run out."""
         if self.metric in report.metrics:
             self.note(report.metrics[self.metric])
-            self.end(trainer)
+            self.end_if_due(trainer)
 
-    def end(self, trainer: Trainer) -> None:
+    def end_if_due(self, trainer: Trainer) -> None:
         """Set `max_steps` to the current step if patience has run out."""
         step = trainer.progress.step
         if self.num_worse >= self.patience and step < trainer.max_steps:

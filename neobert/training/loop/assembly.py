@@ -107,7 +107,7 @@ def _refuse_used_directory(run_dir: Path) -> None:
     if saved or (metrics.exists() and metrics.stat().st_size):
         raise ProjectError(
             "CKP008",
-            "this directory holds another run, and trainer.resume_from_checkpoint is never",
+            "this directory already holds a run, but trainer.resume_from_checkpoint is never",
             "resume with --resume auto, or set another trainer.output_dir",
             str(run_dir),
         )
@@ -121,7 +121,10 @@ def build_trainer(
     signals: Signals,
     start: StartCheckpoint | None,
 ) -> Trainer:
-    """Build the trainer of a model with its scheduler, and restore `start` if it is given."""
+    """Build the trainer of a model with its scheduler, and restore `start` unless it is None.
+
+    Raises `ProjectError` if `start` does not match the data, the model or the optimizer.
+    """
     task, module, optimizer = ready
     if start is not None:
         refuse_other_data(start.folder, start.state, task.identity, is_other_text=start.is_other_text)
@@ -203,13 +206,13 @@ def refuse_other_world(config: RunConfig, world: World) -> None:
         raise ProjectError(
             "BUD002",
             f"nproc_per_node x nnodes is {declared}, but the run has {started}",
-            "start the run with `neobert-launch train`, or set distributed.nproc_per_node and nnodes",
+            "start the run with `neobert-launch train`, or set nproc_per_node and nnodes to match",
             "distributed",
         )
 
 
 def make_reproducible(config: RunConfig, world: World) -> None:
-    """Seed Python, numpy and torch; set kernels of the device, deterministic ones on a CPU."""
+    """Seed Python, numpy and torch, and set torch's kernel options: deterministic kernels on a CPU."""
     random.seed(config.seed)
     np.random.seed(config.seed % 2**32)
     torch.manual_seed(config.seed)
@@ -219,7 +222,7 @@ def make_reproducible(config: RunConfig, world: World) -> None:
 
 
 def log_prepared_text(report: Mapping[str, Any]) -> None:
-    """Log the source, the documents and the tokens of each split."""
+    """Log the source of each split and its numbers of documents and tokens."""
     for split, name in (("train", "training"), ("eval", "evaluation")):
         if split in report:
             counts = report[split]

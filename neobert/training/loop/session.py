@@ -44,7 +44,7 @@ from neobert.training.guards.degradation import CompilationWatch, DegradationWat
 from neobert.training.guards.first_loss import FirstLossCheck, first_loss_check
 from neobert.training.guards.forgetting import ForgettingWatch, forgetting_watch
 from neobert.training.guards.health import HealthWatch, PlateauWatch
-from neobert.training.guards.nothing_learned import warn_of_nothing_learned
+from neobert.training.guards.nothing_learned import warn_if_nothing_learned
 from neobert.training.guards.sparse_attention import SparseAttentionWatch
 from neobert.training.guards.stopping import (
     DirectoryWatch,
@@ -90,7 +90,7 @@ def run_session(
     If choosing the checkpoint fails, the directory is unchanged. Later, every end writes `outcome.json`.
     """
     world = start_world(config)
-    start = world.on_main(partial(begin, config, run_dir, is_restart=is_restart))
+    start = world.on_main(partial(choose_start_checkpoint, config, run_dir, is_restart=is_restart))
     step = 0 if start is None else start.state["step"]
     trainer, phases = None, PhaseTracker()
     try:
@@ -121,11 +121,11 @@ def run_session(
     return exit_code
 
 
-def begin(config: RunConfig, run_dir: Path, *, is_restart: bool) -> StartCheckpoint | None:
-    """Choose the checkpoint to start from and remove the previous session's outcome.json. Rank 0 only.
+def choose_start_checkpoint(config: RunConfig, run_dir: Path, *, is_restart: bool) -> StartCheckpoint | None:
+    """Return the checkpoint to start from, or None for a fresh start, and remove outcome.json. Rank 0 only.
 
-    A fresh start verifies the files of `model.pretrained_checkpoint`. Raises `ProjectError` CKP007, or TRN004
-    if a later launch has taken over the run.
+    A fresh start verifies the files of `model.pretrained_checkpoint`. Raises `ProjectError` if the checkpoint
+    or these files cannot be used, and TRN004 if a later launch has taken over the run.
     """
     require_current(run_dir)
     start = choose_start(config, run_dir, is_restart=is_restart)
@@ -136,7 +136,7 @@ def begin(config: RunConfig, run_dir: Path, *, is_restart: bool) -> StartCheckpo
 
 
 def record_end(run_dir: Path, status: Status, exit_code: int, step: int) -> None:
-    """Write outcome.json; a full disk here is logged, not fatal."""
+    """Write outcome.json. An `OSError` is logged: the end of the run does not change."""
     try:
         write_outcome(run_dir, status, exit_code, step)
     except OSError as error:
@@ -144,9 +144,9 @@ def record_end(run_dir: Path, status: Status, exit_code: int, step: int) -> None
 
 
 def record_failure(run_dir: Path, step: int, error: Exception) -> None:
-    """Write outcome.json of a failed session unless it exists; a full disk is ignored.
+    """Write outcome.json of a failed session, unless it exists or a later launch has taken over the run.
 
-    Only the first rank to fail writes it: the other ranks fail as a consequence.
+    Only the first rank to fail writes it: the other ranks fail as a consequence. An `OSError` is ignored.
     """
     if has_outcome(run_dir) or is_replaced(run_dir):
         return
@@ -170,16 +170,19 @@ def write_heartbeats(
 
 
 def train(
-    trainer: Trainer, heartbeat: Heartbeat, directory: DirectoryWatch, more: Sequence[Hook] = ()
+    trainer: Trainer, heartbeat: Heartbeat, directory: DirectoryWatch, added_hooks: Sequence[Hook] = ()
 ) -> bool:
-    """Train with all hooks and save a last checkpoint; return True if complete, False if stopped early."""
+    """Train with all hooks and save a last checkpoint; return True if complete, False if stopped early.
+
+    `added_hooks` run in addition to the hooks of `build_hooks`.
+    """
     # Preparing text takes minutes: if the directory was deleted since, opening files would recreate it.
     directory.check(trainer)
     with open_telemetry(trainer) as line:
         heartbeat.beat(trainer, START)
         saver = Saver(trainer, line.sync)
         try:
-            hooks = [*build_hooks(trainer, heartbeat, line, saver, directory), *more]
+            hooks = [*build_hooks(trainer, heartbeat, line, saver, directory), *added_hooks]
             with with_trace_hooks(trainer, hooks) as hooks, collect_between_steps():
                 is_complete = fit_with_plugins(trainer, hooks)
             trainer.phases.enter(SAVE)
@@ -204,7 +207,7 @@ def build_hooks(
     every = trainer.config.trainer
     guess_log = GuessLog(trainer)
 
-    def announce_evaluation(trainer: Trainer, _report: StepReport) -> Mapping[str, Any]:
+    def run_evaluation(trainer: Trainer, _report: StepReport) -> Mapping[str, Any]:
         if trainer.task.evaluation is None:
             return {}
         heartbeat.beat(trainer, EVALUATION)
@@ -213,12 +216,12 @@ def build_hooks(
         guess_log.add(trainer)
         return metrics
 
-    def follow(trainer: Trainer, report: StepReport) -> None:
-        saver.follow(trainer, report)
+    def update_saver(trainer: Trainer, report: StepReport) -> None:
+        saver.after_step(trainer, report)
         if saver.writes_s:
             trainer.phases.record_duration(SAVE, saver.writes_s[-1])
 
-    def announce(trainer: Trainer, _report: StepReport) -> None:
+    def write_heartbeat(trainer: Trainer, _report: StepReport) -> None:
         heartbeat.beat(trainer, STEP)
 
     def begin_save(trainer: Trainer, _report: StepReport) -> None:
@@ -236,7 +239,7 @@ def build_hooks(
         logged(act=TrainingLog(trainer, peak_flops(trainer)), stage=Stage.MEASURE),
         Hook(
             name="evaluation",
-            act=announce_evaluation,
+            act=run_evaluation,
             stage=Stage.EVALUATE,
             every=every.eval_steps,
             at_start=True,
@@ -247,9 +250,9 @@ def build_hooks(
         logged(act=sparse, stage=Stage.REACT),
         *(evaluated(act=each) for each in early_stopping_hooks(trainer)),
         *(evaluated(act=each, at_start=True) for each in forgetting_hooks(trainer)),
-        evaluated(act=warn_of_nothing_learned),
-        Hook(name="checkpoint", act=follow, stage=Stage.REACT, every=1, at_start=True),
-        logged(act=announce, stage=Stage.ANNOUNCE, at_start=True),
+        evaluated(act=warn_if_nothing_learned),
+        Hook(name="checkpoint", act=update_saver, stage=Stage.REACT, every=1, at_start=True),
+        logged(act=write_heartbeat, stage=Stage.ANNOUNCE, at_start=True),
         Hook(name="checkpoint", act=begin_save, stage=Stage.SAVE, every=every.save_steps),
         logged(act=degradation.enforce, stage=Stage.LAST, at_end=False),
         logged(act=sparse.enforce, stage=Stage.LAST),
@@ -268,7 +271,7 @@ def early_stopping_hooks(trainer: Trainer) -> list[EarlyStopping]:
     )
     if stopping is None:
         return []
-    stopping.end(trainer)
+    stopping.end_if_due(trainer)
     return [stopping]
 
 

@@ -53,57 +53,66 @@ def source_evaluation(
     place = config.trainer.eval_source_path
     parent = None if place is None else find_run_checkpoint(Path(place))
     if parent is not None:
-        reading = with_checkpoint_text(config, parent)
+        text_config = with_checkpoint_text(config, parent)
         own = TokenizerConfig(path=str(prepared.tokenizer_dir))
-        text = _prepare_text(replace(reading, tokenizer=own), on_progress)
+        text = _prepare_text(replace(text_config, tokenizer=own), on_progress)
     elif place is not None:
-        reading, text = _configured_text(config, prepared, on_progress)
+        text_config, text = _configured_text(config, prepared, on_progress)
     else:
         assert source is not None
-        reading = with_row_length(config, with_source_text(config, source))
-        text = _parent_run_text(reading, prepared, on_progress)
+        text_config = with_row_length(config, with_source_text(config, source))
+        text = _parent_run_text(text_config, prepared, on_progress)
     if text.eval is None:
         log.warning("no evaluation of the source text: the source run had no evaluation split")
         return None
-    return partial(EvalStream, text, reading, text.tokenizer, rank=world.dp_rank, world_size=world.dp_size)
+    return partial(
+        EvalStream, text, text_config, text.tokenizer, rank=world.dp_rank, world_size=world.dp_size
+    )
 
 
 def _configured_text(
     config: RunConfig, prepared: PreparedData, on_progress: Callable[[], None]
 ) -> tuple[RunConfig, PreparedData]:
     """Return the text at `trainer.eval_source_path`, in this run's tokens and entirely for evaluation."""
-    kept = ("text_column", "document_per_line", "column_names", "tsv_quotes", "max_seq_length", "min_length")
+    shared_keys = (
+        "text_column",
+        "document_per_line",
+        "column_names",
+        "tsv_quotes",
+        "max_seq_length",
+        "min_length",
+    )
     dataset = DatasetConfig(
         path=config.trainer.eval_source_path,
         long_documents=config.dataset.long_documents,
         cache_dir=config.dataset.cache_dir,
         num_proc=config.dataset.num_proc,
-        **{name: getattr(config.dataset, name) for name in kept},
+        **{name: getattr(config.dataset, name) for name in shared_keys},
     )
-    reading = replace(
+    text_config = replace(
         config,
         dataset=dataset,
         tokenizer=TokenizerConfig(path=str(prepared.tokenizer_dir)),
         trainer=replace(config.trainer, metric_for_best_model=None),
     )
-    text = _prepare_text(reading, on_progress)
+    text = _prepare_text(text_config, on_progress)
     assert isinstance(text.train, SegmentStore)
-    return reading, replace(text, eval=text.train)
+    return text_config, replace(text, eval=text.train)
 
 
-def _prepare_text(reading: RunConfig, on_progress: Callable[[], None]) -> PreparedData:
+def _prepare_text(text_config: RunConfig, on_progress: Callable[[], None]) -> PreparedData:
     try:
-        return prepare(reading, on_progress)
+        return prepare(text_config, on_progress)
     except ProjectError as error:
         message = f"the source text cannot be read: {error.located_message}"
         raise ProjectError(error.code, message, f"set {PATH} to a file or folder with text", PATH) from error
 
 
 def _parent_run_text(
-    reading: RunConfig, prepared: PreparedData, on_progress: Callable[[], None]
+    text_config: RunConfig, prepared: PreparedData, on_progress: Callable[[], None]
 ) -> PreparedData:
     try:
-        text = prepare(reading, on_progress)
+        text = prepare(text_config, on_progress)
     except ProjectError as error:
         hint = "restore the source text (a relative path starts at the working directory)"
         raise _source_text_error(

@@ -78,15 +78,15 @@ def run_step(trainer: Trainer) -> None:
     with stopwatch.step():
         with stopwatch.section("data_wait"):
             trainer.phases.enter(DATA_WAIT, progress.step)
-            batches = fetch(trainer)
+            batches = fetch_batches(trainer)
             stopwatch.note(COLLATE, sum(batch.collate_ms for batch in batches))
             trainer.phases.enter(COLLECTIVE)
-            num_targets, num_tokens = agree_on_counts(trainer, batches)
+            num_targets, num_tokens = sum_counts(trainer, batches)
         trainer.phases.enter(COMPILE if is_early else STEP)
         loss_sum = (trainer.task.step or accumulate)(trainer, batches, num_targets)
         if progress.step == 0 and any(batch.num_targets for batch in batches):
             _refuse_untrained(trainer.task.model.named_parameters())
-        stopwatch.backward_is_launched()
+        stopwatch.mark_backward_launched()
         with stopwatch.section("clip"):
             judge_and_clip(trainer, batches, loss_sum, num_targets)
         with stopwatch.section("optimizer"):
@@ -95,8 +95,8 @@ def run_step(trainer: Trainer) -> None:
         progress.advance(batches[-1].cursor, num_tokens)
 
 
-def fetch(trainer: Trainer) -> list[Batch]:
-    """Fetch the microbatches of a step, in pieces during the sequence-length warm-up.
+def fetch_batches(trainer: Trainer) -> list[Batch]:
+    """Fetch the microbatches of a step; the sequence-length warm-up cuts their documents into segments.
 
     Returns an empty list if a stop was requested before they were ready.
     """
@@ -110,8 +110,8 @@ def fetch(trainer: Trainer) -> list[Batch]:
     return batches if length is None else [batch.split_segments(length) for batch in batches]
 
 
-def agree_on_counts(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
-    """Return the step's target and token counts, summed over all ranks.
+def sum_counts(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
+    """Return the step's numbers of targets and tokens over all ranks, and add its FLOPs to the state.
 
     Raises `StopRequested` on all ranks if any rank has a stop request.
     """
@@ -174,7 +174,7 @@ def update(trainer: Trainer, last_batch: Batch) -> None:
 def evaluate(trainer: Trainer) -> dict[str, float | None]:
     """Return the task's metrics on the evaluation split, or an empty dict if the run has no evaluation.
 
-    A run with a source text evaluates on this text too, as eval/source_*.
+    A run with a source text evaluates on this text too, under the names eval/source_*.
 
     A metric is None if the split has no target for it, or if it is not finite, which is logged.
     Raises `StopRequested` on all ranks if any rank received a stop request.
@@ -186,8 +186,8 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
     started_s = time.perf_counter()
     values = _evaluate_text(trainer, evaluation)
     if trainer.source_evaluation is not None:
-        of_source = _evaluate_text(trainer, trainer.source_evaluation)
-        values |= {source_metric_name(name): value for name, value in of_source.items()}
+        source_values = _evaluate_text(trainer, trainer.source_evaluation)
+        values |= {source_metric_name(name): value for name, value in source_values.items()}
     for name, value in values.items():
         is_number = value is None or math.isfinite(value)
         if not is_number:

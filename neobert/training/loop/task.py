@@ -61,7 +61,7 @@ class Batch(Protocol):
         """Milliseconds that a loader thread took to build the microbatch."""
 
     def split_segments(self, length: int) -> Batch:
-        """Cut documents longer than `length` tokens, for the sequence-length warm-up."""
+        """Return the microbatch with documents cut into segments of at most `length` tokens."""
 
 
 class Batches(Protocol):
@@ -146,7 +146,7 @@ def no_probe_results(_prober: TaskProber, _batch: Any) -> Iterator[ProbeResult]:
 
 
 class Guesser(Protocol):
-    """Interface of masked texts whose words the model guesses after each evaluation."""
+    """Interface of a set of masked texts; the model guesses their masked words after each evaluation."""
 
     @property
     def texts(self) -> list[MaskedText]:
@@ -164,7 +164,7 @@ class Task:
         backbone: the model, whose weights checkpoints hold.
         objective: model and loss.
         batches: returns the training microbatches from a cursor on.
-        evaluation: returns the evaluation microbatches, in fixed order with fixed targets; None without any.
+        evaluation: returns the evaluation microbatches, in fixed order with fixed targets, or None.
         metrics: returns an empty accumulator for one evaluation.
         inputs: converts a microbatch to keyword arguments of the objective, on a device.
         worst_case: gives a microbatch the largest number of targets, to measure peak memory.
@@ -172,20 +172,20 @@ class Task:
             `neobert.rehearsal.answers`. It may train.
         describe: returns strings and arrays that identify a microbatch's samples.
         flops: returns the FLOPs of a microbatch, forward and backward, without padding.
-        epoch: returns the passes over the data so far.
+        epoch: returns the number of passes over the data so far.
         tokenizer_files: content of the tokenizer's files by name, written to every checkpoint, or None.
         identity: digests by name that must be equal when a run is resumed.
-        microbatches_per_epoch: returns the microbatches of an epoch over all ranks; None for a stream.
+        microbatches_per_epoch: returns the microbatches per epoch, over all ranks; None for a stream.
         num_classes: number of classes of a target; 1 for regression.
         num_evaluated: number of examples that are held out for the evaluation.
         targets_per_token: expected share of tokens that are targets; a long text without any fails the run.
         step: runs forward and backward over a step's microbatches; returns the loss of all ranks, summed over
-            their targets. None: `loop.accumulate`, one microbatch after the other.
-        reference_step: the same as one graph over all microbatches, against which the rehearsal tests `step`.
-            None: the gradient of a step is the mean over the targets of its microbatches.
+            their targets. None: `steps.accumulate`, one microbatch after the other.
+        reference_step: computes the same in one graph over all microbatches; the rehearsal compares `step`
+            with it. None: the gradient of a step is the mean over the targets of its microbatches.
         logged: returns the task's own metrics over all ranks, for a line of training metrics.
-        read_retries: returns the retried reads of the text so far; None if nothing is streamed.
-        guesser: masked texts at which the model guesses after each evaluation; None without any.
+        read_retries: returns the number of retried reads so far; None if nothing is streamed.
+        guesser: masked texts whose words the model guesses after each evaluation, or None.
     """
 
     backbone: Backbone

@@ -53,7 +53,7 @@ class Progress:
         row: metrics of this step while hooks still add to them; None once they are written.
         trained_s: seconds spent in earlier sessions.
         resumed_step: step that this session started from; None for a fresh start.
-        saved_step: step of the last checkpoint, or None.
+        saved_step: step of the last checkpoint; None before the first.
         first_step: step at which the run begins; above 0 if it continues another run's checkpoint.
         first_tokens: `tokens_total` at that step.
     """

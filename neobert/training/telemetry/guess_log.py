@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class GuessLog:
-    """Writes what the model guesses at the task's masked words after each evaluation, if it has any."""
+    """Writer of samples.json: the model's guesses at the task's masked words. Does nothing if it has none."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._guesser = trainer.task.guesser

@@ -72,7 +72,7 @@ class JsonlWriter:
 
 
 def rotated_path(path: Path) -> Path:
-    """Return the name of the rotated file, which holds the lines that precede `path`."""
+    """Return the path of the rotated file, which holds the lines that precede `path`."""
     return path.with_name(f"{path.name}.1")
 
 

@@ -1,4 +1,4 @@
-"""Memory use of the process and its GPU: `_to_mib` is bytes // 2**20, `_to_gib` is `_to_mib` / 1024."""
+"""Memory use of the process and its GPU, for heartbeats and metrics. Whole MiB; GiB are MiB / 1024."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def gpu_bytes(device: torch.device) -> tuple[int | None, int | None, int | None]
 
 
 def gpu_fields(allocated: int | None, reserved: int | None, total: int | None) -> Reading:
-    """Convert GPU memory from bytes to heartbeat fields in MiB and GiB."""
+    """Convert GPU memory from bytes to heartbeat fields in MiB and GiB; None stays None."""
     return {
         "gpu_mem_alloc_mib": _to_mib(allocated),
         "gpu_mem_alloc_gib": _to_gib(allocated),

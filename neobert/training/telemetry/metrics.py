@@ -150,7 +150,7 @@ class TrainingLog:
 
 
 def metric_fields(trainer: Trainer, weight_norm: float) -> dict[str, float | None]:
-    """Return the training metrics under their names in metrics.jsonl."""
+    """Return the training metrics under their names in metrics.jsonl; a value is None if it is unknown."""
     reading, progress = trainer.state.last_metrics, trainer.progress
     return {
         TRAIN_LOSS: reading.loss,
@@ -178,7 +178,7 @@ def _clip_fields(clip: QKClip | None) -> dict[str, float | None]:
 
 
 def _corpus_fields(dataset: DatasetConfig, cursor: Cursor) -> dict[str, float]:
-    """Return each mixture corpus's share in the tokens trained on so far."""
+    """Return each corpus's share of the tokens trained on so far; an empty dict if there is no mixture."""
     drawn = cursor.corpus_tokens
     if drawn is None:
         return {}
@@ -200,7 +200,7 @@ class MetricsWriter:
         row, trainer.progress.row = report.metrics, None
         if len(row) == 1:
             return
-        log.info("%s", describe(row, trainer.max_steps, reported_metrics(trainer.config)))
+        log.info("%s", format_metrics(row, trainer.max_steps, reported_metrics(trainer.config)))
         if self._writer is not None:
             require_current(trainer.run_dir)
             self._writer.append(row)
@@ -215,7 +215,7 @@ class MetricsWriter:
             self._writer.sync()
 
 
-def describe(row: Mapping[str, Any], max_steps: int, metrics: Sequence[Metric]) -> str:
+def format_metrics(row: Mapping[str, Any], max_steps: int, metrics: Sequence[Metric]) -> str:
     """Format a step's metrics as a line for the log."""
     parts = [f"step {row['step']}/{max_steps}"]
     if TRAIN_LOSS in row:

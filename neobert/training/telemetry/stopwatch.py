@@ -40,7 +40,7 @@ class Times:
     """Times since the previous reading.
 
     Attributes:
-        elapsed_s: seconds since the last reading by the host's clock, pauses excluded.
+        elapsed_s: seconds since the previous reading by the host's clock, pauses excluded.
         steps: milliseconds in each section, by step; `step` is the whole step.
         pauses: milliseconds in each kind of pause, by the step before the pause. A pause in progress at the
             previous reading is counted with the last step.
@@ -104,7 +104,7 @@ class Stopwatch:
         if name in self._sections:
             self._steps[-1].append((name, 0.0, took_ms / 1000))
 
-    def backward_is_launched(self) -> None:
+    def mark_backward_launched(self) -> None:
         """Record the time at which the host has launched the backward pass; does nothing on a CPU."""
         if self._is_on_gpu:
             self._launched.append((time.perf_counter(), self._record_time()))
