@@ -179,7 +179,9 @@ def _why_nothing_to_export(source: Path) -> str:
 
 
 def steps_to_average(root: Path, average: str) -> list[int]:
-    """Return the steps of the checkpoints to average: the newest N for `average` N, or a list of steps.
+    """Return the steps of the checkpoints to average.
+
+    `average` is a number N, for the newest N checkpoints, or a comma-separated list of steps.
 
     Raises `ProjectError` for an invalid number, fewer than two different steps, or a missing checkpoint.
     """

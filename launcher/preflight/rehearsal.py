@@ -218,10 +218,11 @@ def num_planned_processes(peak_mib: float, gpu: GpuFacts) -> int:
 def early_warm_up(
     state: RehearsalState, subject: Subject, fresh: subprocess.Popen[bytes]
 ) -> EarlyWarmUp | None:
-    """Return the warm-up of the first resume, which runs before the uninterrupted run measures.
+    """Return the warm-up of the first process that resumes, to start before the whole run is measured.
 
-    Returns None without a helper, because with cached graphs the uninterrupted run does not wait. Skips the
-    warm-up if the driver does not report memory per process, which would then include that of the warm-up.
+    Returns None if no process waits to resume, or without a helper process: with cached graphs the
+    uninterrupted run does not wait. The warm-up does nothing if the driver does not report memory per
+    process, because the measured memory would then include it.
     """
     child = state.waiting.get(RESUMED)
     if state.helper is None or child is None:

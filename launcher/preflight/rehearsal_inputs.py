@@ -32,7 +32,7 @@ TERMINAL_AND_JOB = {
     "INVOCATION_ID", "JOURNAL_STREAM", "LINES", "LS_COLORS", "NO_COLOR", "OLDPWD", "PWD", "SHLVL", "STY",
     "SYSTEMD_EXEC_PID", "TERM", "TMUX", "WAYLAND_DISPLAY", "WINDOWID", "WT_SESSION",
 }  # fmt: skip
-"""Variables that differ between terminals and do not affect the computation."""
+"""Environment variables that differ between terminals and jobs and do not affect the computation."""
 TERMINAL_AND_JOB_PREFIXES = (
     "ALACRITTY_", "GNOME_TERMINAL_", "ITERM_", "KITTY_", "KONSOLE_", "SLURM_", "SSH_", "TERM_", "TMUX_",
     "VSCODE_", "VTE_", "WEZTERM_", "XDG_SESSION_", "ZELLIJ_",

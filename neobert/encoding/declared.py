@@ -79,7 +79,7 @@ def read_declared_settings(folder: Path) -> DeclaredSettings:
 
 def declared_max_length(folder: Path) -> int | None:
     """Return the text limit of sentence-transformers in tokens, or None if the folder declares no limit."""
-    length = read_json(folder / "sentence_bert_config.json", may_lack=True).get("max_seq_length")
+    length = read_json(folder / "sentence_bert_config.json", missing_ok=True).get("max_seq_length")
     return length if isinstance(length, int) and length > 0 else None
 
 
@@ -88,7 +88,7 @@ def _module_folders(folder: Path) -> dict[str, str]:
 
     Raises `ProjectError` if modules.json cannot be read or lists a module that is not supported.
     """
-    listed = read_json(folder / MODULES, may_lack=True, is_list=True)
+    listed = read_json(folder / MODULES, missing_ok=True, expect_list=True)
     modules: dict[str, str] = {}
     for module in listed:
         name = str(module.get("type", "")).rpartition(".")[2]

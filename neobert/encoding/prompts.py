@@ -54,7 +54,7 @@ class Prompts:
 def read_prompts(folder: Path) -> Prompts:
     """Read the prompts that a model folder declares. Raises `ProjectError` for an unreadable declaration."""
     file = folder / PROMPTS_FILE
-    saved = read_json(file, may_lack=True)
+    saved = read_json(file, missing_ok=True)
     by_name, default = saved.get("prompts") or {}, saved.get("default_prompt_name")
     if not isinstance(by_name, dict) or not all(isinstance(text, str) for text in by_name.values()):
         message = "prompts is not an object of texts"

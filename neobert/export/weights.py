@@ -43,14 +43,14 @@ class LoadReport:
     unused: tuple[str, ...] = ()
 
 
-def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] = ()) -> LoadReport:
+def load_weights(model: PreTrainedModel, path: Path, missing_ok: tuple[str, ...] = ()) -> LoadReport:
     """Load the weights of a safetensors file, or of a folder with safetensors, into the model.
 
     Raises `ProjectError` if a tensor is missing, unexpected or of another shape, or if only the model or only
     the file ties the decoder. The model is then unchanged.
 
     Args:
-        may_lack: name prefixes of weights that keep their initial values if the file lacks them or has
+        missing_ok: name prefixes of weights that keep their initial values if the file lacks them or has
             another shape, such as a new head. If given, a decoder that the model lacks is ignored.
     """
     state = read_weights(path)
@@ -62,14 +62,14 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
     state, of_head = match_prefix(state, model)
     own = model.state_dict()
     found = state = _drop_computed_buffers(state, model, own)
-    if may_lack:
+    if missing_ok:
         state = {
             name: tensor
             for name, tensor in state.items()
             if not (name.startswith("decoder.") and name not in own)
-            and not (name.startswith(may_lack) and name in own and own[name].shape != tensor.shape)
+            and not (name.startswith(missing_ok) and name in own and own[name].shape != tensor.shape)
         }
-    _check_fit(state, model, path, may_lack)
+    _check_fit(state, model, path, missing_ok)
     load_state(model, state)
     return LoadReport(
         path=str(path),
@@ -149,11 +149,11 @@ def _drop_tied_copy(state: StateDict, path: Path) -> StateDict:
     return {name: tensor for name, tensor in state.items() if name != DECODER}
 
 
-def _check_fit(state: StateDict, model: PreTrainedModel, path: Path, may_lack: tuple[str, ...]) -> None:
+def _check_fit(state: StateDict, model: PreTrainedModel, path: Path, missing_ok: tuple[str, ...]) -> None:
     """Raise `ProjectError` EXP005 unless `state` has exactly the model's tensors, with the same shapes."""
     wanted = {name: tuple(tensor.shape) for name, tensor in unique_weights(model).items()}
     missing, unexpected = wanted.keys() - state.keys(), state.keys() - wanted.keys()
-    missing = {name for name in missing if not name.startswith(may_lack or "\0")}
+    missing = {name for name in missing if not name.startswith(missing_ok or "\0")}
     reshaped = [
         f"{name} {tuple(state[name].shape)}, expected {wanted[name]}"
         for name in sorted(wanted.keys() & state.keys())

@@ -32,7 +32,7 @@ def causal_folder(path: Path) -> Path:
 def chat_folder(path: Path) -> Path:
     """Return the folder of a causal model with a chat template. Raises like `causal_folder`."""
     folder = causal_folder(path)
-    settings = read_json(folder / "tokenizer_config.json", may_lack=True)
+    settings = read_json(folder / "tokenizer_config.json", missing_ok=True)
     if not (settings.get("chat_template") or (folder / TEMPLATE_FILE).is_file()):
         hint = (
             "to continue text, use neobert-launch evaluate generation; "

@@ -90,7 +90,10 @@ class DocumentChunk:
 def group_into_chunks(
     documents: Sequence[Span], chunk_size: int, device: torch.device
 ) -> list[DocumentChunk]:
-    """Group documents, given as (first token, end) in order, into chunks of at most `chunk_size` tokens."""
+    """Group consecutive documents, given as (first token, end), into chunks of at most `chunk_size` tokens.
+
+    A longer document is a chunk of its own.
+    """
     groups: list[list[Span]] = []
     for span in documents:
         if groups and span[1] - groups[-1][0][0] <= chunk_size:

@@ -80,14 +80,14 @@ def adapter_only_message(path: Path) -> str:
     return f"an adapter without its base model; {way}"
 
 
-def read_json(path: Path, *, code: str = CODE, may_lack: bool = False, is_list: bool = False) -> Any:
-    """Read a JSON object from a model folder or, with `is_list`, a list of objects.
+def read_json(path: Path, *, code: str = CODE, missing_ok: bool = False, expect_list: bool = False) -> Any:
+    """Read a JSON object from a model folder or, with `expect_list`, a list of objects.
 
-    Raises `ProjectError` if the file is unreadable or has other content. With `may_lack`, a missing file
+    Raises `ProjectError` if the file is unreadable or has other content. With `missing_ok`, a missing file
     gives an empty object or list.
     """
-    if may_lack and not path.is_file():
-        return [] if is_list else {}
+    if missing_ok and not path.is_file():
+        return [] if expect_list else {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -96,10 +96,10 @@ def read_json(path: Path, *, code: str = CODE, may_lack: bool = False, is_list: 
         ) from error
     is_right = (
         isinstance(content, list) and all(isinstance(each, dict) for each in content)
-        if is_list
+        if expect_list
         else isinstance(content, dict)
     )
     if not is_right:
-        kind = "list of objects" if is_list else "object"
+        kind = "list of objects" if expect_list else "object"
         raise ProjectError(code, f"the file is not a JSON {kind}", place=str(path))
     return content

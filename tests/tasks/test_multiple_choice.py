@@ -81,8 +81,8 @@ def test_the_forms_of_choices_are_read(tmp_path, values, section, choices, right
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"choices": ["a"], "label": 0}, "the row has 1 choice (2 to 4)"),
-        ({"choices": [*"abcde"], "label": 0}, "the row has 5 choices (2 to 4)"),
+        ({"choices": ["a"], "label": 0}, "the row has 1 choice (must have 2 to 4)"),
+        ({"choices": [*"abcde"], "label": 0}, "the row has 5 choices (must have 2 to 4)"),
         ({"choices": ["a", " ", "b"], "label": 0}, "choice 1 is empty"),
         ({"choices": ["a", "b"], "label": 2}, "label '2' is not a number from 0 to 1"),
         ({"choices": ["a", "b"], "label": -1}, "label '-1' is not a number"),

@@ -178,7 +178,7 @@ def open_tokenizer(
 
 
 def _has_role(tokenizer: PreTrainedTokenizerFast, role: str) -> bool:
-    """Return whether a tokenizer has a special token; a sep token also counts as an eos token."""
+    """Return whether a tokenizer has the special token `role`; a sep token also counts as eos_token."""
     names = (role, "sep_token") if role == "eos_token" else (role,)
     return any(getattr(tokenizer, name) is not None for name in names)
 

@@ -130,7 +130,7 @@ def random_head(config: RunConfig, path: Path) -> tuple[str, ...]:
     spec, folder = spec_of(config), folder_of_weights(path)
     if spec.has_word_head or not spec.has_head:
         return ()
-    named = read_json(folder / CONFIG, may_lack=True).get("architectures")
+    named = read_json(folder / CONFIG, missing_ok=True).get("architectures")
     architecture = str(named[0]) if isinstance(named, list) and named else ""
     if not architecture.endswith(spec.auto_class.removeprefix("AutoModel")):
         return ()

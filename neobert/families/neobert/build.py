@@ -102,7 +102,7 @@ def backbone_from_model(model: NeoBERTPreTrainedModel, kernels: StepKernels = PL
         head=_model_head(model),
         attention=kernels.attention,
         attention_reason=kernels.reason,
-        load=partial(load_weights, model, may_lack=() if is_lm else model.fresh_parts),
+        load=partial(load_weights, model, missing_ok=() if is_lm else model.fresh_parts),
         ends=() if is_lm and config.tie_word_embeddings else ends,
         matrix_layouts={"qkv.weight": Layout(QKV, model.config.num_attention_heads)} | OTHER_MATRICES,
         head_parts=model.fresh_parts,

@@ -86,7 +86,7 @@ class RowCheck:
             return
         texts = row_choices(row, self.columns)
         if not 2 <= len(texts) <= self.most:
-            message = f"the row has {counted(len(texts), 'choice')} (2 to {self.most})"
+            message = f"the row has {counted(len(texts), 'choice')} (must have 2 to {self.most})"
             more = "raise multiple_choice.max_choices" if len(texts) > 2 else "add choices"
             raise ProjectError(CODE, message, f"{more}, or remove the row", location)
         if any(not text.strip() for text in texts):

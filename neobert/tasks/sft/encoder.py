@@ -1,4 +1,8 @@
-"""Encoder of conversations: rendered by a child process, tokenized with offsets, supervised tokens marked."""
+"""Encoder of conversations.
+
+A child process renders them with the chat template; they are tokenized with character offsets, by which the
+supervised tokens are marked.
+"""
 
 from __future__ import annotations
 
