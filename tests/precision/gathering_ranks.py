@@ -51,7 +51,7 @@ def gathered(section):
         | {"trainer": {"mixed_precision": "bf16"}}
     )
     torch.manual_seed(0)
-    world, shape = World.from_linear(config), model_shape(config, 128)
+    world, shape = World.from_config(config), model_shape(config, 128)
     with world.defer_weights() as weights:
         backbone = build_backbone(config, MarkerTokens(), 128, world, "AutoModelForCausalLM", {})
     world.recipe.convert(backbone)
