@@ -238,7 +238,7 @@ def early_warm_up(
 def _stopped_run_facts(
     subject: Subject, gpus: Sequence[GpuFacts], error: StoppedError, duration_s: float
 ) -> RehearsalFacts:
-    """Return the facts of a rehearsal whose run stopped itself because it does not learn."""
+    """Return the facts of a rehearsal whose run stopped itself because it diverged or did not learn."""
     return RehearsalFacts(
         device="cuda" if gpus else "cpu",
         device_name=gpus[0].name if gpus else "",

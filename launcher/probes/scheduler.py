@@ -40,13 +40,13 @@ def probe_scheduler(environment: Mapping[str, str]) -> SchedulerFacts:
 def _read_signal_lead_s(environment: Mapping[str, str]) -> float:
     """Return the seconds between the warning signal and the kill; 0 if no warning is requested.
 
-    Slurm does not pass this value to the job, so that it is read from NEOBERT_SIGNAL_LEAD_S or SBATCH_SIGNAL.
-    Raises IncompleteError if it is not a number.
+    Slurm does not pass this value to the job, so it is read from NEOBERT_SIGNAL_LEAD_S, or else from
+    SBATCH_SIGNAL. Raises IncompleteError if it is not a whole number of seconds.
     """
     declared = SIGNAL.search(environment.get("SBATCH_SIGNAL", ""))
     text = environment.get(LEAD_ENV) or (declared[1] if declared else "0")
     if not text.isdecimal():
-        raise IncompleteError(f"{LEAD_ENV} is {text!r}, not a number of seconds")
+        raise IncompleteError(f"{LEAD_ENV} is {text!r}, not a whole number of seconds")
     return float(text)
 
 

@@ -274,7 +274,8 @@ def _parse_range(argument: str, key: str, kind: str, *ends: str) -> SearchParame
     try:
         low, high = (int(end) if kind == "int" else float(end) for end in ends)
     except ValueError:
-        refuse_argument(argument, "the value is not a range of numbers", SYNTAX)
+        numbers = "integers" if kind == "int" else "numbers"
+        refuse_argument(argument, f"the ends of the range are not {numbers}", SYNTAX)
     if not (abs(low) < float("inf") and abs(high) < float("inf") and low < high):
         refuse_argument(
             argument, "the ends of the range must be finite, and the lower one first", "correct its ends"

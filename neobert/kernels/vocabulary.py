@@ -230,11 +230,11 @@ def linear_cross_entropy(
 ) -> Tensor:
     """Return the cross-entropy of hidden @ weight.T + bias, summed over the rows with a non-negative label.
 
-    With softcap, logits are softcap * tanh(logit / softcap).
-    Each such row adds z_loss times the squared logsumexp of its logits (z-loss, arXiv:2204.02311).
+    Each of these rows also adds z_loss times the squared logsumexp of its logits (z-loss, arXiv:2204.02311).
+    With softcap, logits are first replaced by softcap * tanh(logit / softcap).
     hidden [M, D], weight [V, D], labels [M] int64. Products are computed in the dtype of hidden; the gradient
-    of the weight accumulates in fp32. None selects the rows and the program for the device, `triton` on a
-    GPU.
+    of the weight accumulates in fp32. If rows_per_chunk or program is None, it is chosen for the device: on a
+    GPU `triton`, except for fp64.
     """
     # Triton computes in fp32: fp64 is a reference.
     program = program or ("triton" if hidden.is_cuda and hidden.dtype != torch.float64 else "torch")

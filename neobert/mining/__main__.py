@@ -10,7 +10,10 @@ from neobert.mining.request import Request
 
 
 def mine(request: dict[str, Any]) -> dict[str, Any]:
-    """Write the pairs of a request with their negatives; return the counts."""
+    """Mine hard negatives for the pairs that `request`, the fields of `Request`, names.
+
+    Writes both, and returns the numbers of pairs and negatives.
+    """
     from neobert.mining.job import run
 
     return run(Request(**request))

@@ -48,7 +48,10 @@ class LabelledObjective(Objective):
         return self.score(labels, inputs)
 
     def score(self, labels: Tensor, inputs: dict[str, Any]) -> Predictions:
-        """Return loss, logits and labels of a microbatch, with gradients; subclasses have other losses."""
+        """Return summed loss, logits and labels of a microbatch, with the autograd graph.
+
+        Subclasses override this for other losses.
+        """
         logits = self.logits(inputs)
         return Predictions(summed_loss(logits, labels), logits, labels)
 

@@ -31,7 +31,7 @@ def build_optimizer(
     kind = OPTIMIZERS[config.name]
     needed = (layouts,) if kind.updates_matrices_by_muon else ()
     optimizer: Optimizer = import_module(f"neobert.optim.{kind.module}").build(config, model, *needed)
-    if not skips_on_device(optimizer):
+    if not skips_update_on_device(optimizer):
         log.info(
             "optimizer %s cannot skip an update with NaN or a loss spike on the device: on a GPU, the host "
             "synchronizes at every step",
@@ -40,7 +40,7 @@ def build_optimizer(
     return optimizer
 
 
-def skips_on_device(optimizer: Optimizer) -> bool:
+def skips_update_on_device(optimizer: Optimizer) -> bool:
     """Return whether the optimizer's `step` skips the update on the device if `found_inf` is set.
 
     Checks the attribute that torch's GradScaler uses, which torch sets for its fused optimizers.
@@ -54,7 +54,7 @@ def step_unless(is_bad: Tensor | None, optimizer: Optimizer) -> None:
     A skipped step changes neither weights nor optimizer state. None: always step. For an optimizer that
     cannot skip on the device, the host waits for `is_bad`.
     """
-    if is_bad is not None and skips_on_device(optimizer):
+    if is_bad is not None and skips_update_on_device(optimizer):
         optimizer.found_inf = is_bad.to(torch.float32)  # type: ignore[attr-defined]  # torch's own way
     elif is_bad is not None and bool(is_bad):
         return

@@ -22,9 +22,9 @@ class MaskingContext:
     Attributes:
         mask_id: id of the mask token.
         random_ids: int64 [n], ids of the tokens that are neither special nor unused.
-        probability: datacollator.mlm_probability; in evaluations datacollator.mlm_probability_eval. The
-            expected share of targets: memory is planned for it.
-        texts: the V tokens as the vocabulary spells them, such as `##ing`.
+        probability: expected share of targets (datacollator.mlm_probability; in evaluations
+            datacollator.mlm_probability_eval); memory is planned for this share.
+        texts: the tokens of the vocabulary by id, as it spells them, such as `##ing`.
     """
 
     mask_id: int

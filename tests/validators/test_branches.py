@@ -481,7 +481,7 @@ ROWS: list[Row] = [
      "facts.inspection.prepared.token_ids.returned", 989, 990, "989 of 1,000 documents have the same ids"),
     ("DAT002", {}, "facts.inspection.prepared.token_ids",
      {"documents": 10_000, "returned": 10_000, "marked": 101},
-     {"documents": 10_000, "returned": 10_000, "marked": 100}, "tokenizer inside (at most 1%)"),
+     {"documents": 10_000, "returned": 10_000, "marked": 100}, "inside the text (at most 1%)"),
     ("DAT013", {}, "config.dataset.name", "json", "me/json", "dataset.name json is a file format"),
     ("DAT013", {"config.dataset.name": None}, "config.dataset.path", None, "text", "none of"),
     ("MOD001", {}, "config.model.num_hidden_layers", 6, 7, "6 blocks"),

@@ -366,6 +366,6 @@ def foreign_ids(counts: Mapping[str, int]) -> Violations:
         same = f"{returned:,} of {total:,} documents have the same ids after decoding and tokenizing"
         yield Violation("tokenizer", f"{same} (at least {MIN_RETURNED:.0%})", TOKENIZER_OF_THE_IDS)
     elif marked > MAX_MARKED * total:
-        message = f"{marked:,} of {total:,} documents have markers of the tokenizer inside"
+        message = f"{marked:,} of {total:,} documents contain special tokens of the tokenizer inside the text"
         hint = "set dataset.path to .ds files that were written without shuffle_chunk_size"
         yield Violation("dataset.path", f"{message} (at most {MAX_MARKED:.0%})", hint)

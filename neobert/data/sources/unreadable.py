@@ -135,7 +135,10 @@ def check_first_line(line: str, path: Path) -> None:
 
 
 def undecodable_error(raw: bytes, offset: int, path: Path, line: int, column: int) -> ProjectError:
-    """Return DAT001 for bytes that are not UTF-8; `raw` starts `column` bytes into the line."""
+    """Return the error (DAT001) for a line that is binary data or not UTF-8.
+
+    `offset` is the index in `raw` of the first invalid byte; `raw` starts `column` bytes into the line.
+    """
     where = f"{path}:{line}"
     if _is_binary(raw):
         return unreadable_error(

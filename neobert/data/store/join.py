@@ -154,7 +154,7 @@ def _part_sizes(manifest: Manifest) -> dict[str, Any]:
 
 
 def _part_files(manifest: Manifest) -> dict[str, Any]:
-    """Return a part's files by name, including its text digests."""
+    """Return the manifest entries of a part's files by name, with its text digests as `<split>.<kind>`."""
     splits = manifest["splits"].items()
     digests = {
         f"{name}.{kind}": split[kind] for name, split in splits for kind in (DIGESTS, TEXTS) if kind in split

@@ -48,7 +48,7 @@ def require_two_scores(scores: tuple[float, ...], kept: int, location: str) -> N
 def warn_about_unread_scores(cells: Mapping[str, object], location: str) -> None:
     """Warn, once per column, about a column that looks like scores and is not read."""
     for name in SCORES:
-        if _is_number(cells.get(name)):
+        if _is_finite_score(cells.get(name)):
             _warn_once(name, location)
 
 
@@ -64,7 +64,7 @@ def _warn_once(column: str, location: str) -> None:
     )
 
 
-def _is_number(cell: object) -> bool:
+def _is_finite_score(cell: object) -> bool:
     try:
         return math.isfinite(float(TRUTH_VALUES.get(str(cell), cell)))  # type: ignore[arg-type]
     except (TypeError, ValueError):

@@ -93,9 +93,10 @@ class ScoreLoss:
     widths: tuple[int, ...] = ()
 
     def compute(self, world: World, vectors: Tensor, scored: ScoredDocuments) -> tuple[Tensor, Tensor]:
-        """Return this rank's loss for reports, summed over its queries, and a loss to differentiate.
+        """Return two losses, averaged over the widths: one for reports, and one to differentiate.
 
-        The pair loss compares the pairs of all ranks; the second loss weights it by their number.
+        Both are the distillation loss plus the CoSENT loss over the pairs of all ranks, which the first
+        multiplies by this rank's number of pairs, and the second by the number on all ranks.
         """
         pairs, taught = scored.split_pairs_and_taught()
         scores = torch.cat(world.gather_rows(pairs.scores))
