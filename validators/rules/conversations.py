@@ -229,8 +229,8 @@ def template_reads_clock(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     """A template that writes today's date into the training text.
 
     ## What it does
-    Without `sft.template_date`, renders conversations of a template that calls strftime_now with another
-    date, and compares the texts.
+    Without `sft.template_date`, renders conversations again with another date, if the template calls
+    strftime_now, and compares the texts.
 
     ## Why is this bad?
     The same run trains on different text on another day, so it cannot be repeated, and every example has the

@@ -18,7 +18,7 @@ SIGNS = 16
 
 
 class NVFP4Linear(LinearReplacement):
-    """A linear layer whose three products are in nvfp4, with one scale per 16 values."""
+    """A linear layer that computes its output and both gradients in nvfp4, with one scale per 16 values."""
 
     signs: tuple[int, ...]
 

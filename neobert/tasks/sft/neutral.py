@@ -25,7 +25,7 @@ NAMED = "\ufdd0{}\ufdd1"
 
 
 def rename_control_tokens(backend: Tokenizer, control: re.Pattern[str]) -> Tokenizer:
-    """Return a copy of a tokenizer whose control tokens are named as in `NAMED`."""
+    """Return a copy of a tokenizer whose control tokens have names that no text contains (`NAMED`)."""
 
     def name(text: str) -> str:
         return NAMED.format(text) if control.fullmatch(text) else text
