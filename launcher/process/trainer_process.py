@@ -86,7 +86,7 @@ def last_option_value(arguments: Sequence[str], name: str) -> str:
 
 
 def trainer_command(resolved: Path, logs: Path, topology: Topology) -> list[str]:
-    """Return the command that trains the run of config file `resolved`, with torchrun if the topology needs it."""
+    """Return the command that trains the config file `resolved`, with torchrun if the topology needs it."""
     trainer = [sys.executable, "-m", TRAINER_MODULE, str(resolved)]
     if not topology.needs_torchrun:
         return trainer

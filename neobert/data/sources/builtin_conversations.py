@@ -62,7 +62,7 @@ def _nth_pair(pairs: dict[str, str], index: int) -> tuple[str, str]:
 
 
 def question_answer_pairs() -> list[tuple[str, str]]:
-    """Return pairs of a question and its answer: a colour, asked in three wordings, a sound, a letter or a sum."""
+    """Return questions with answers: a colour, asked in three wordings, a sound, a letter or a sum."""
     found = []
     for thing, colour in _COLOURS.items():
         wordings = (
