@@ -44,6 +44,8 @@ def _wrap_line(line: str, width: int, separator: str, hanging: str) -> Iterator[
         if display_width(begun) + len(separator) + display_width(word) > width:
             yield begun.rstrip()
             begun = hanging + word
+        elif begun == hanging:  # broken between two spaces
+            begun += word
         else:
             begun += separator + word
     yield begun

@@ -105,6 +105,11 @@ def test_folding_loses_no_word_and_keeps_to_the_width(words, width):
     assert max(map(len, text.splitlines())) <= width
 
 
+def test_a_line_broken_between_two_spaces_is_indented_like_others():
+    folded = fold("loss 6.4  memory 616 MiB  saved 5 s ago", 24)
+    assert folded == "loss 6.4  memory 616 MiB\n    saved 5 s ago"
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(WORD, WORD, SENTENCE), min_size=1, max_size=4),
