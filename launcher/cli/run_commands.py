@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import typer
 
 from launcher.cli import config_options, options, run_options
@@ -137,11 +135,17 @@ def _train(
     processes run under torchrun, which receives the arguments after --. With --resume auto the same
     command resumes the run, any number of times. --sweep and --search train several runs.
     """
-    from launcher.commands import run_file_options, several_options, several_runs, train
+    from launcher.commands import several_runs
+    from launcher.commands.run_file_options import WeightsOptions, choose_run, size_overrides
+    from launcher.commands.several_options import SeveralRunsOptions
+    from launcher.commands.train import TrainRequest, launch_overrides
     from launcher.preflight.receipts import require_reason
     from launcher.process.trainer_process import Topology
     from launcher.run.stages import parse_stages
 
+    given = [*(overrides or ()), *size_overrides(batch_size, steps)]
+    stated = Selection.from_options(profile, config, given)
+    chosen = choose_run(str(called.info_name), stated, WeightsOptions(weights, text, context))
     topology = Topology(
         node_rank=node_rank,
         master_addr=master_addr,
@@ -149,24 +153,18 @@ def _train(
         rdzv_endpoint=rdzv_endpoint,
         extra=tuple(called.obj),
     )
-    given = [*(overrides or ()), *run_file_options.size_overrides(batch_size, steps)]
-    stated = Selection.from_options(profile, config, given)
-    source = run_file_options.WeightsOptions(weights, text, context)
-    chosen = run_file_options.choose_run(str(called.info_name), stated, source)
-    launched = (*chosen.overrides, *train.as_overrides(resume, nproc_per_node, nnodes))
-    reason = require_reason(unguarded)
-    request = train.TrainRequest(
-        replace(chosen, overrides=launched),
+    request = TrainRequest(
+        chosen.with_overrides(launch_overrides(resume, nproc_per_node, nnodes)),
         topology,
         dry_run,
         strict=strict,
         receipt=receipt,
-        unguarded=reason,
+        unguarded=require_reason(unguarded),
         stages=parse_stages(stages),
         quiet=quiet,
         verbose=verbose,
     )
-    several = several_options.SeveralRunsOptions(
+    several = SeveralRunsOptions(
         sweep=tuple(sweep or ()),
         search=tuple(search or ()),
         trials=trials,

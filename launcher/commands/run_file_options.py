@@ -86,7 +86,7 @@ def choose_run(command: str, stated: Selection, source: WeightsOptions) -> Selec
     run = _resolve_or_none(stated) if short else None
     if run is None or short is None:
         return stated
-    return replace(stated, overrides=(*stated.overrides, *_task_overrides(command, short.tasks, run)))
+    return stated.with_overrides(_task_overrides(command, short.tasks, run))
 
 
 def _weights_overrides(requested: str, stated: Selection) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +37,10 @@ class Selection:
     ) -> Selection:
         """Create a selection from command-line options, which are None if they were not given."""
         return cls(profile, tuple(files or ()), tuple(overrides or ()))
+
+    def with_overrides(self, added: Iterable[str]) -> Selection:
+        """Return the selection with more overrides, which win over its own."""
+        return replace(self, overrides=(*self.overrides, *added))
 
     @property
     def is_empty(self) -> bool:

@@ -96,8 +96,8 @@ class SubmitOptions:
     def request(self) -> train.TrainRequest:
         """The launch that the job repeats."""
         least = self.nodes and self.nodes.least
-        overrides = train.as_overrides("auto", self.nproc_per_node, least)
-        chosen = replace(self.selection, overrides=(*self.selection.overrides, *overrides))
+        overrides = train.launch_overrides("auto", self.nproc_per_node, least)
+        chosen = self.selection.with_overrides(overrides)
         return train.TrainRequest(chosen, Topology(), dry_run=True, strict=self.strict)
 
 

@@ -124,7 +124,7 @@ class NodeLaunch:
     forwarder: Forwarder
 
 
-def as_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | None) -> list[str]:
+def launch_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | None) -> list[str]:
     """Return the overrides for --resume, --nproc-per-node and --nnodes; none for options that are None."""
     counts = {"distributed.nproc_per_node": nproc_per_node, "distributed.nnodes": nnodes}
     given = [f"{key}={value}" for key, value in counts.items() if value is not None]
