@@ -221,7 +221,7 @@ def compare_throughput(
 def model_shapes(models: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters and FLOPs per token of both models, and the largest relative difference (`apart`).
 
-    Without a peer, only those of our model.
+    Without a peer, return only our model's figures.
     """
     ours = next(model for name, model in models.items() if name.startswith(OURS))
     peer = next((model for name, model in models.items() if not name.startswith(OURS)), None)

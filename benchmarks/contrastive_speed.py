@@ -6,7 +6,7 @@ Random weights of a NeoBERT of 12 x 512 and of BERT-base, both with heads of 64 
 trained on the pairs of SNLI and the duplicates of Quora, in the folder `contrastive` of DATA, with in-batch
 negatives, as `init --from` writes the run, and compiled. The peer (`peers/sentence_arm.py`) has the same
 pairs, with as many to a step, in its forms: padded, by default and sorted by length; unpadded; and compiled.
-Turns, profiles and ratios are those of `against_trainer.py`; a sample is a pair: the tokens of the texts by
+Turns, profiles and ratios are as in `against_trainer.py`; a sample is a pair: the tokens of the texts by
 the mean of a pair. A shape takes about 130 s on an H100, half of it to start and to compile.
 """
 

@@ -287,7 +287,7 @@ def main() -> None:
             continue
         report(options, seconds, settings, agreement, lengths, round_number)
     if device == "cuda" and agreement.get(SORTED, 1.0) < AGREEMENT:
-        raise SystemExit(f"embeddings differ: least cosine {agreement[SORTED]:.4f} (at least {AGREEMENT})")
+        raise SystemExit(f"embeddings differ: minimum cosine {agreement[SORTED]:.4f} (at least {AGREEMENT})")
 
 
 def fastest_operator(peers: Peers) -> str:

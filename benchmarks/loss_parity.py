@@ -60,7 +60,7 @@ def text_and_tokenizer() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def packed_config(work: Path, steps: int) -> RunConfig:
-    """Configure the packed side; the unpacked one differs in its kernels and its precision."""
+    """Return the config of the packed side, from which `side_config` derives the other sides."""
     text, words = text_and_tokenizer()
     return from_dict(
         {
@@ -176,7 +176,7 @@ def compare(packed: dict[str, Any], unpacked: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_in_process(form: str) -> dict[str, Any]:
-    """Train one side in its own process, with the arguments of this one."""
+    """Train one side in a child process with this process's arguments; exit with its output if it fails."""
     command = [sys.executable, __file__, *sys.argv[1:], "--form", form]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

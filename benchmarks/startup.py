@@ -35,7 +35,7 @@ def main() -> int:
     ratios = {name: measured[name] / measured[BARE] for name in BARS}
     for name, ratio in ratios.items():
         print(
-            f"{name}: {ratio:.1f} times a bare Python's {measured[BARE] * 1000:.0f} ms (bar {BARS[name]:g})"
+            f"{name}: {ratio:.1f} times a bare Python's {measured[BARE] * 1000:.0f} ms (limit {BARS[name]:g})"
         )
     return int(any(ratios[name] > bar for name, bar in BARS.items()))
 

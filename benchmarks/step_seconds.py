@@ -47,7 +47,10 @@ PEERS = {"peer, adamw": "adamw", "peer, muon": "muon"}
 
 
 def passages(tokenizer: Tokenizer, folder: Path, most_tokens: int) -> Iterator[tuple[str, list[int]]]:
-    """Yield passages of consecutive paragraphs, up to `ROOM` tokens, and their tokens, to `most_tokens`."""
+    """Yield passages of consecutive paragraphs, up to `ROOM` tokens each, with their token ids.
+
+    Ends after `most_tokens` tokens.
+    """
     done = 0
     for file in sorted(folder.glob("*.jsonl.gz")):
         for line in gzip.decompress(file.read_bytes()).splitlines():
@@ -168,7 +171,10 @@ def time_to_loss(published: dict[str, Any], ours_s: float, theirs_s: float, opti
 
 
 def warm_up(children: dict[str, ArmProcess]) -> dict[str, Any]:
-    """Compile all children at the same time, and profile a step of each; return both by name."""
+    """Compile all children at the same time, and profile a step of each.
+
+    Returns the times and the profile of each child, or its error, by name.
+    """
     for child in children.values():
         child.send(8)
     notes: dict[str, Any] = {}

@@ -4,10 +4,10 @@
     python benchmarks/two_commits.py OLD WORK --ranks 4 --mode fsdp2 [--SECTION.KEY=VALUE ...]
     python benchmarks/two_commits.py . WORK --old-ranks 1 --ranks 2 --mode replicated     # share of linear
 
-Text, model and rows are those of `made_up_run.py`: 32,768 tokens of made-up documents for each GPU and step.
+Text, model and rows are as in `made_up_run.py`: 32,768 tokens of made-up documents for each GPU and step.
 Each round trains from both checkouts, in an order that alternates, from the same random weights and on the
 same samples, under the profile `gpu` of each checkout, and with the keys of the command line. The figure is
-the tokens per second and GPU of this checkout over those of the other, medians of all rounds without the
+the tokens per second and GPU of this checkout, divided by the other's, medians of all rounds without the
 first steps of a run. At the learning rate of that profile, which is for a smaller model, the loss of this one
 rises, and two roundings of one sum end several percent apart. At `CALM` it falls, and the difference stays at
 rounding.

@@ -59,7 +59,7 @@ class Receipt:
         lock_sha256: SHA-256 of the package versions that the project's constraints file pins.
         gpu_uuids: UUIDs of the run's GPUs on this node, in device order.
         unguarded: user's reason to launch even if checks fail; empty for a guarded run.
-        measured: step time (s) and memory (MiB) measured by a rehearsal, and its source; empty without one.
+        measured: step time (s) and memory (MiB) measured by a rehearsal, and its source; empty if none ran.
         start: checkpoint from which the first session must start; None if preflight verified none.
         text: fingerprint of the prepared text; empty if preflight did not inspect it.
         measured_utc: issue time of the earlier receipt whose results are reused; empty if none is reused.

@@ -52,10 +52,10 @@ min_length, pattern = partial(Bound, "min_length"), partial(Bound, "pattern")
 
 PositiveInt = Annotated[int, gt(0)]
 LONGEST_SEQUENCE = 2**24
-"""fp32, in which positions are computed, has no larger consecutive integers."""
+"""Largest of the consecutive integers in fp32, in which positions are computed."""
 SequenceLength = Annotated[int, gt(0), le(LONGEST_SEQUENCE)]
 MOST_BLOCKS = 10_000
-"""Plan and rules iterate over the blocks."""
+"""Maximum number of blocks, because plan and rules iterate over them."""
 NumBlocks = Annotated[int, gt(0), le(MOST_BLOCKS)]
 NonNegativeInt = Annotated[int, ge(0)]
 PositiveFloat = Annotated[float, gt(0)]

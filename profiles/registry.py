@@ -168,7 +168,7 @@ def resolve_run(
     parsed = parse_overrides(overrides)
     _refuse_profile_override(parsed)
     if any(map(is_profile, documents)):
-        return _run_of_profile_file(profile, documents, parsed, begun)
+        return _resolve_profile_file(profile, documents, parsed, begun)
     name, place = named_profile(documents, profile)
     if name is None:
         return _resolve_with_profile(None, (), documents, parsed, begun)
@@ -198,7 +198,7 @@ def resolve_readable(
     return None if resolution is None else _build_resolved_run(resolution, base_profile, documents, parsed)
 
 
-def _run_of_profile_file(
+def _resolve_profile_file(
     profile: str | None,
     documents: Sequence[Document],
     overrides: tuple[Override, ...],

@@ -74,9 +74,10 @@ class HostFacts:
 class DiskFacts:
     """File system of output_dir, tested with a write, a sync and a rename.
 
-    `reservation` is the attempt to reserve the size of one checkpoint, which a quota can reject despite free
-    space. Some file systems cannot reserve space; file systems in memory are not tested. `temporary_folder`:
-    folder such as /tmp or $TMPDIR that contains output_dir, or empty.
+    Attributes:
+        reservation: result of the attempt to reserve the size of one checkpoint, which a quota can reject
+            despite free space. Some file systems cannot reserve space; file systems in memory are not tested.
+        temporary_folder: folder such as /tmp or $TMPDIR that contains output_dir; empty if none does.
     """
 
     path: str
@@ -94,10 +95,13 @@ class DiskFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFacts:
-    """Existing content of output_dir. `num_set_aside`: checkpoints that were moved aside under other names.
+    """Existing content of output_dir.
 
-    `foreign_checkpoint`: newest folder of an earlier trainer's `model_checkpoints/<step>`, or empty.
-    `obstacle`: why no file can be created in it or, if it does not exist, in its closest parent, or empty.
+    Attributes:
+        num_set_aside: number of checkpoints that were moved aside under other names.
+        foreign_checkpoint: newest folder `model_checkpoints/<step>` of an earlier trainer; empty if none.
+        obstacle: why no file can be created in output_dir or, if it does not exist, in its closest parent;
+            empty if one can be.
     """
 
     path: str
@@ -187,11 +191,14 @@ class TrackerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerFacts:
-    """Batch scheduler of this process. `signal_lead_s` is 0 if no signal is sent before the kill.
+    """Batch scheduler of this process.
 
-    `end_is_known`: the end of the job is set in the environment, so that the trainer can stop in time.
-    `preempt_lead_s`: seconds between the warning and the end of a job that is preempted; None if jobs of its
-    partition are not, or if it is unknown. `is_step`: the launcher was started by srun.
+    Attributes:
+        signal_lead_s: seconds between the warning signal and the kill; 0 if no signal is sent.
+        end_is_known: whether the environment states the end of the job, so that the trainer can stop in time.
+        preempt_lead_s: seconds between the warning and the end of a preempted job; None if jobs of this
+            partition are not preempted, or if it is unknown.
+        is_step: whether srun started the launcher.
     """
 
     name: str
@@ -207,21 +214,25 @@ class SchedulerFacts:
 class DataFacts:
     """Availability of data, tokenizer and initial weights.
 
-    `weights_reason` is why a run cannot start from `weights`; empty if it can, or if there are none. Where
-    keys of the section `model` contradict the weights, `weights_key` is the first, `weights_hint` the edits.
-    `weights_damage` is how the checkpoint of the weights fails verification, `weights_hint` then the fix.
-    `renumbered_tokens`: of the `weights_tokens` tokens in the weights' tokenizer.json, those with another id
-    or none in that of the run; both 0 if a file is missing. `tokenizer_differences`: keys with which the run
-    would train another tokenizer than the run of the weights did. `special_tokens`: ids of special tokens in
-    the weights' config.json and in the tokenizer, by role, where they differ. `weights_positions`: longest
-    sequence that this config.json states; 0 if it states none. `weights_rope_theta`: model.rope_theta with
-    which they train on the rows of this run; 0 if the model has no such key. `random_head`: parts of the head
-    that stay random, although the weights have a head of the run's task. `undeclared`: keys of the task that
-    the weights do not declare with the run's value, and what they declare instead.
-    `cache_reason` is why prepared data cannot be cached, and `source_reason` why the text of
-    trainer.eval_source_path cannot be read. `unjoined_parts` are the parts of prepared data in the cache
-    folder, complete or not, if they are not joined, `missing_parts` those of them that are not complete, and
-    `part_faults` why they do not belong together.
+    Attributes:
+        weights: path or name of the initial weights; empty if there are none.
+        weights_reason: why a run cannot start from `weights`; empty if it can, or if there are none.
+        weights_key: first key of the section `model` that contradicts the weights; empty if none does.
+        weights_hint: edits that fix `weights_reason`, or the fix of `weights_damage`.
+        weights_damage: why the checkpoint of the weights fails verification; empty if it does not.
+        weights_tokens: number of tokens in the weights' tokenizer.json; 0 if a tokenizer file is missing.
+        renumbered_tokens: how many of them have another id, or none, in the run's tokenizer.
+        tokenizer_differences: keys by which the run would train another tokenizer than the weights' run did.
+        special_tokens: ids in the weights' config.json and in the tokenizer, by role, where they differ.
+        weights_positions: longest sequence that this config.json states; 0 if it states none.
+        weights_rope_theta: model.rope_theta for rows of this run; 0 if the model has no such key.
+        random_head: parts of the head that stay random, although the weights have a head of the run's task.
+        undeclared: keys of the task with the values that the weights declare, where the run's differ.
+        cache_reason: why prepared data cannot be cached; empty if it can.
+        source_reason: why the text of trainer.eval_source_path cannot be read; empty if it can.
+        unjoined_parts: number of unjoined parts in the cache folder, complete or not.
+        missing_parts: incomplete ones of these parts.
+        part_faults: why these parts do not belong together; empty if they do.
     """
 
     source: str

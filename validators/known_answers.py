@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Limit(NamedTuple):
-    """Limit for one kind of test: `holds(answer, value)`, and the finding's message and hint."""
+    """Limit for one kind of test: `holds(measured, value)`, and the finding's message and hint."""
 
     holds: Callable[[float, float], bool]
     value: float
@@ -57,7 +57,7 @@ LIMITS = {
     "equality": Limit(
         le,
         2.0,
-        "equality: the hidden states of packed {} differ from those of each document alone by {:.3g} "
+        "equality: the hidden states of packed {} differ from the same documents alone by {:.3g} "
         "times the rounding error (at most {:g})",
         "compare document boundaries, windows, softmax scale and order of the key heads in the model with "
         "its AttentionSpec",

@@ -170,7 +170,9 @@ def fetch_package(package: Package, folder: Path) -> Path:
             )
     digest = hashlib.sha256(found.read_bytes()).hexdigest()
     if digest != package.sha256:
-        raise CorpusError(f"{found.name} has SHA-256 {digest}, not {package.sha256}: delete the file")
+        raise CorpusError(
+            f"{found} has SHA-256 {digest}, not {package.sha256}\nhint: delete the file and run this again"
+        )
     return found
 
 

@@ -79,9 +79,9 @@ def model_part(name: str) -> str:
 
 
 def is_dense_softmax(name: str) -> bool:
-    """Return whether a kernel is the softmax of attention; that of the loss is a log-softmax.
+    """Return whether a kernel is the softmax of attention, and not the log-softmax of the loss.
 
-    Inductor names a fused kernel after all its operators: that of the loss is also
+    Inductor names a fused kernel after all its operators, the loss kernel for example
     `_log_softmax__to_copy_prepare_softmax_online`.
     """
     return not LOG_SOFTMAX.search(name) and "softmax" in name.lower()

@@ -57,7 +57,7 @@ class TurnTaker:
         return self._steps
 
     def steps_ended(self, count: int = 1) -> int:
-        """Count finished steps; return the steps left in this turn, or wait and return those of the next."""
+        """Count finished steps; return the steps left in this turn, or wait for the next turn's number."""
         self._left -= count
         if self._left:
             return self._left
@@ -98,7 +98,7 @@ class ArmProcess:
     """Child process that runs a module of this package, as seen by the parent."""
 
     def __init__(self, module: str, arguments: Sequence[str], log: Any, patience_s: float = 600.0) -> None:
-        """patience_s: time limit of one response; the child is killed if it takes longer."""
+        """Start the child. `patience_s`: time limit of a response, after which the child is killed."""
         self._patience_s = patience_s
         paths = [str(BENCHMARKS), os.environ.get("PYTHONPATH", "")]
         self._process = subprocess.Popen(

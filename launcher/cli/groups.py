@@ -48,7 +48,7 @@ class CommandGroup(TyperGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command; a command of another library is a usage error with the equivalent here."""
+        """Return the named command; for a command of another library, fail and name the equivalent here."""
         if args and args[0] in MEANT and args[0] not in self.list_commands(ctx):
             ctx.fail(f"No such command '{args[0]}'; use {MEANT[args[0]]}")
         return super().resolve_command(ctx, args)

@@ -32,7 +32,7 @@ Config = Annotated[
         "--config",
         "-c",
         metavar="FILE",
-        help="Run file (YAML or TOML), as RUN_FILE without the option; later files win.",
+        help="Run file (YAML or TOML), the same as RUN_FILE; later files win.",
     ),
 ]
 Overrides = Annotated[

@@ -46,7 +46,7 @@ class ReplySource(Protocol):
     def __exit__(self, *error: object) -> object: ...
 
     def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | ReplyEnd]:
-        """Yield the text of a reply in pieces, then its end."""
+        """Yield the text of a reply piece by piece, then a `ReplyEnd`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ class FolderReplies:
         self._open.close()
 
     def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | ReplyEnd]:
-        """Yield the text of a reply in pieces, then its end; Ctrl-C ends the reply early.
+        """Yield the text of a reply piece by piece, then a `ReplyEnd`; Ctrl-C ends the reply early.
 
         Raises the `ProjectError` that the child reports.
         """
@@ -257,7 +257,10 @@ class ServerReplies:
     def __exit__(self, *error: object) -> None: ...
 
     def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | ReplyEnd]:
-        """Yield the text of a reply in pieces, then its end. Raises `ProjectError` if the request fails."""
+        """Yield the text of a reply piece by piece, then a `ReplyEnd`.
+
+        Raises `ProjectError` if the request fails.
+        """
         body = {
             "model": self._model, "messages": messages, "stream": True, "seed": self._seed,
             "temperature": sampling.temperature, "top_p": sampling.top_p, "max_tokens": sampling.max_tokens,
@@ -291,7 +294,7 @@ class ServerReplies:
 
 
 def _first_choices(response: Any) -> Iterator[dict[str, Any]]:
-    """Yield the first choice of each event in a stream; events without one are skipped."""
+    """Yield the first choice of each event in a stream; events without a choice are skipped."""
     for line in response:
         if not line.startswith(DATA) or line[len(DATA) :].strip() == DONE:
             continue

@@ -142,7 +142,7 @@ def metric_rows(runs: Sequence[ComparedRun], name: str) -> list[MetricRow]:
     """Return rows with the values of a metric in all runs, at equal steps or token counts.
 
     Training losses are means since the previous row. A run that failed before its first metrics has no
-    values; with fewer than two other runs, the result is empty.
+    values; if fewer than two runs have metrics, the result is empty.
     """
     histories = [each.history for each in runs if each.history.last]
     if len(histories) < 2:

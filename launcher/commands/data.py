@@ -87,7 +87,10 @@ def _prepare_part(resolved: ResolvedRun, output: Path | None, part: PartNumber, 
 
 
 def join(folder: Path, output_format: str) -> int:
-    """Join the parts of a text and print the report."""
+    """Join the prepared parts of a text and print the report.
+
+    Raises `ProjectError` if the parts cannot be joined, or if token ids do not decode to the same ids again.
+    """
     hint = "see the output above"
     report = run_json_child(JOIN, {"folder": str(folder.absolute())}, doing="joining the parts", hint=hint)
     return _print_prepared(report, output_format)
@@ -102,7 +105,10 @@ def _print_prepared(report: dict[str, Any], output_format: str) -> int:
 
 
 def train_tokenizer(selection: Selection, output: Path, output_format: str) -> int:
-    """Train the tokenizer of a run, save it in the new folder `output`, and print the report."""
+    """Train the tokenizer of a run, save it in the new folder `output`, and print the report.
+
+    Raises `ProjectError` if the folder is not empty or the tokenizer cannot be trained.
+    """
     resolved = selection.require()
     _require_new_folder(output, "a tokenizer")
     make_folder(output.absolute().parent)

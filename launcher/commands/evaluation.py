@@ -66,7 +66,10 @@ def output_folder(output: Path | None) -> Iterator[Path]:
 def evaluate_in_child(
     module: str, request: Report, file: Path, table: Callable[[Report], str], output_format: str
 ) -> dict[str, Any]:
-    """Run `python -m MODULE` on the request, write its report to `file`, print and return it."""
+    """Run `python -m neobert.evaluation.MODULE` on the request; save, print and return its report.
+
+    Raises `ProjectError` if the evaluation fails or the report cannot be written.
+    """
     report = run_json_child(f"neobert.evaluation.{module}", request, doing="loading the model", hint=HINT)
     text = result_json(report)
     write_text(file, text + "\n")

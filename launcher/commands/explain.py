@@ -74,7 +74,7 @@ def _with_suggestions(error: ProjectError, key: str, derived: Mapping[str, Deriv
         return error
     named = keys_named(key)
     if named:
-        error.hint = f"several sections have a key {key}: {', '.join(named)}"
+        error.hint = f"name the section: {', '.join(named)}"
         return error
     is_plan = key.startswith(PLAN)
     if not is_plan and advice_for_key(tuple(key.split("."))):

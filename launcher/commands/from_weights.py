@@ -116,7 +116,10 @@ def write_from_weights(request: RunFileRequest, *, replaces: bool = False) -> Se
 
 
 def make_run_file(request: RunFileRequest) -> RunFile:
-    """Read weights and text, and return the content of a run file. Raises `ProjectError` if unusable."""
+    """Read weights and text, and return the content of a run file.
+
+    Raises `ProjectError` if a run cannot use the weights, the text or the labels.
+    """
     if request.context is not None and request.weights is None:
         message, hint = f"{CONTEXT} is given without {OPTION}", f"add {OPTION}, or leave out {CONTEXT}"
         raise ProjectError("usage", message, hint, "", EXIT_USAGE)
@@ -221,7 +224,8 @@ def _read_text_or_table(
 def _conversation_task(request: RunFileRequest, spec: TaskSpec) -> TaskSpec | None:
     """Return the task for conversations, or None if the text has none or the model cannot learn them.
 
-    A malformed row in such columns does not make them text: `_read_text_or_table` reports the row.
+    A table with the columns of conversations counts as conversations even if a row is malformed:
+    `_read_text_or_table` reports the row.
     """
     for each in SPECS.values():
         if each.stores_targets and each.predicts == spec.predicts and request.text is not None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from launcher.commands.run_file_entries import Entry
 
 FEW_DOCUMENTS, HELD_OUT = 100, 0.05
-"""Number of documents below which the profile's share would hold out none in 1 of 160 texts; the share."""
+"""Number of documents below which the profile's share would hold out none in 1 of 160 texts, and the share
+of fewer documents that is held out instead."""
 HOLDING_OUT = ("dataset.validation_split", "dataset.eval_samples")
 
 

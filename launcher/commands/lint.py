@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher.lint.discovery import DiscoveredFiles, discover, skip_foreign_file
+from launcher.lint.discovery import DiscoveredFiles, discover, reason_to_skip_foreign_file
 from launcher.preflight.text_checks import judge_with_text
 from launcher.report.formats import print_report
 from launcher.report.formats.text import render
@@ -108,7 +108,7 @@ def run(request: LintRequest, output_format: str) -> int:
     discovered = discover(request.paths)
     _require_files(request.paths, discovered)
     if request.fix:
-        _apply_fixes([path for path in discovered.files if skip_foreign_file(path) is None])
+        _apply_fixes([path for path in discovered.files if reason_to_skip_foreign_file(path) is None])
     judged = [
         _select_rules(
             check_file(path, needs_data=request.needs_data, overrides=request.overrides),
@@ -136,7 +136,7 @@ def _fixable_findings(files: Sequence[Path], judged: Sequence[CheckedFile], repo
     broken = [
         path
         for path, one in zip(files, judged, strict=True)
-        if one.exit_code and skip_foreign_file(path) is None
+        if one.exit_code and reason_to_skip_foreign_file(path) is None
     ]
     if not broken:
         return []

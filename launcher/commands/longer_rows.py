@@ -1,4 +1,4 @@
-"""Run file keys for rows longer than those that the weights were trained on (`--context`)."""
+"""Run file keys for rows that are longer than in the training of the weights (`--context`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neobert.runfiles.checkpoint.state import read_config
 from neobert.tasks.specs import spec_of
 
 MOSTLY = 0.5
-"""Share of the text's tokens in long documents from which short documents are left out."""
+"""Minimum share of the text in long documents for leaving out short documents."""
 SHARE_OF_PEAK = 0.1
 """Lowest learning rate, as a share of the peak rate of the continued run. An encoder of 8 x 512, trained at
 2e-3, predicted words from 4,096 tokens away after 95M tokens at 2e-4. ModernBERT used 3e-4 after 8e-4

@@ -13,7 +13,7 @@ from neobert.tasks.specs import spec_of
 
 TEXTS_PER_STEP = 32
 PAIRS_PER_STEP = 128
-"""Pairs per step; each pair provides negatives for the others, so that few pairs teach little."""
+"""Pairs per step. Each pair provides negatives for the others, so a step of few pairs teaches little."""
 MORE_HELD_OUT = 0.2
 MIN_STEPS_PER_PASS, OF_CONVERSATIONS = 2, 8
 """Minimum steps per pass by an estimate of the tokens: one microbatch must be full, and the text may have

@@ -32,7 +32,10 @@ def list_all(output_format: str) -> int:
 
 
 def show(name: str, output_format: str, *, verbose: bool) -> int:
-    """Print the values that the profile sets, or with `verbose` all values, each with its origin."""
+    """Print the values that the profile sets, or with `verbose` all values, each with its origin.
+
+    Raises `ProjectError` for an unknown profile.
+    """
     profile = load_profile(name)
     values = flatten(to_dict(profile.config))
     if output_format == "json":
@@ -49,7 +52,10 @@ def show(name: str, output_format: str, *, verbose: bool) -> int:
 
 
 def diff(first: str, second: str, output_format: str) -> int:
-    """Print the keys in which two profiles differ, with both values."""
+    """Print the keys in which two profiles differ, with both values.
+
+    Raises `ProjectError` for an unknown profile.
+    """
     left, right = (flatten(to_dict(load_profile(name).config)) for name in (first, second))
     changed = {
         key: (left.get(key), right.get(key))

@@ -51,7 +51,10 @@ def _runs_below(path: Path) -> list[Path]:
 
 
 def _sort_by_loss(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders with the lowest evaluation loss first; up to two folders in the given order."""
+    """Return the folders with the lowest evaluation loss first, and runs without one last.
+
+    One or two folders keep the given order.
+    """
     if len(folders) <= 2:
         return list(folders)
     now = datetime.now(UTC)

@@ -32,7 +32,10 @@ INDENT = "    "
 
 
 def run(code: str | None, output_format: str, *, lists_all: bool) -> int:
-    """Print the page of a rule, or list the rules: all if `code` is None, or a family such as CKP."""
+    """Print the page of a rule, or list the rules: all if `code` is None, or a family such as CKP.
+
+    Raises ProjectError for an unknown rule.
+    """
     is_list = lists_all or code is None
     rules = [RULES[name] for name in sorted(RULES)] if is_list else find_family(code or "")
     if rules:

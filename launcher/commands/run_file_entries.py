@@ -43,7 +43,10 @@ def resolve_entries(entries: Sequence[Entry], device: str) -> RunConfig:
 
 
 def declared_entries(task: str, folder: Path, device: str) -> Iterator[Entry]:
-    """Yield the keys of a task with the values that the weights declare, or with those of config.json."""
+    """Yield the keys of a task with the values that the weights declare, or that config.json states.
+
+    A key that does not accept the value in config.json gets its default, with a comment to correct it.
+    """
     spec = SPECS[task]
     stated = [Entry(key, value, "as the weights declare") for key, value in spec.declared(folder).items()]
     yield from stated

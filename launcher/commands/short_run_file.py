@@ -36,13 +36,13 @@ LARGEST_FILE = 2**20
 def find_run_file(
     weights: str | None, text: Path | None, context: int | None, overrides: Sequence[str]
 ) -> Path:
-    """Return the run file of `train --from`, in the working directory; the same command finds it again.
+    """Write the run file of `train --from` into the working directory, or find it, and return its path.
 
-    Its name has the column of the labels, the problem and the type of an adapter, if they are stated: the
-    same weights and text may have a run for each.
+    The same command finds its file again. The name contains the label column, the problem and the adapter
+    type if they are given, because the same weights and text may have a run for each.
 
-    A file that another command wrote is replaced if it is unedited and has no run: that command was refused,
-    or a dry run. Raises `ProjectError` for another file of that name.
+    A file that another command wrote is replaced if it is unedited and has no run. Raises `ProjectError` for
+    any other file of that name, and if only one of `weights` and `text` is given.
     """
     if weights is None or text is None:
         given, missing = ("--text", OPTION) if weights is None else (OPTION, "--text")

@@ -51,7 +51,7 @@ class StartingWeights:
 
     @property
     def overrides(self) -> list[str]:
-        """The keys as overrides."""
+        """Overrides that select the weights and set their further keys."""
         keys = {f"model.{name}": value for name, value in self.keys.items()} | {WEIGHTS: self.place}
         if self.revision is not None:
             keys["model.revision"] = self.revision
@@ -130,7 +130,7 @@ def require_extendable(weights: StartingWeights, positions: str, length: int) ->
     if positions == "rotary":
         settings = f"rope_theta and max_position_embeddings in {weights.folder}/config.json"
         more = f"raise {settings}, {_hint_on_context(length)}"
-        message = f"{CONTEXT} {length} exceeds {stated}, whose base is set in config.json"
+        message = f"{CONTEXT} {length} exceeds {stated}, whose rotary base is set in config.json"
         raise ProjectError("usage", message, more, CONTEXT, EXIT_USAGE)
     message = f"{CONTEXT} {length} exceeds {stated}: later positions have no trained values"
     hint = f"{_hint_on_context(weights.positions)}, or pass a model with rotary positions as {OPTION}"
@@ -162,7 +162,7 @@ def _read_setting(settings: Settings, name: str, default: object) -> object:
 
 
 def as_from_option_error(error: ProjectError) -> ProjectError:
-    """Rephrase an error about the key of the weights for `--from`."""
+    """Rephrase an error about `model.pretrained_checkpoint` as one about the option `--from`."""
     hint = error.hint.replace(f"set {WEIGHTS} to", f"pass as {OPTION}")
     return ProjectError(
         error.code,

@@ -61,7 +61,7 @@ def select_runs(paths: Sequence[Path]) -> list[Path]:
         if len(others) == len(paths) or not path.exists():
             require_run_directory(path)
     if others:
-        console.log(printable(f"not run directories, left out: {listed([str(path) for path in others])}"))
+        console.log(printable(f"skipped, not run directories: {listed([str(path) for path in others])}"))
     return [path for path in paths if path not in others]
 
 

@@ -222,7 +222,7 @@ def _warning_lead_s(resolved: ResolvedRun, given: int | None) -> int:
     """
     needed_s = math.ceil(lead_for_saves_s(plan_run(resolved)))
     if given is not None and given < needed_s:
-        message = f"{given} s are too short for three saves of this run ({needed_s} s)"
+        message = f"a lead of {given} s is too short for three saves of this run ({needed_s} s)"
         hint = f"pass --signal-lead {needed_s} or more"
         raise ProjectError("short-lead", message, hint, "--signal-lead", EXIT_USAGE)
     return given or max(LEAD_S, needed_s)
@@ -320,12 +320,13 @@ class NodeRange(NamedTuple):
     def usable_sizes(self, run: ResolvedRun) -> tuple[int, ...]:
         """Return the numbers of nodes among which the microbatches of a step can be divided equally.
 
-        Raises ProjectError if that fails for the largest number, or if trainer.keep_step is false.
+        Empty for a fixed number of nodes. Raises ProjectError if the largest number is not among them, or if
+        trainer.keep_step is false.
         """
         if not self.is_elastic:
             return ()
         if not run.config.trainer.keep_step:
-            message = f"a step would have other rows on other numbers of nodes, because {KEEPS} is false"
+            message = f"another number of nodes would change the rows of a step, because {KEEPS} is false"
             raise ProjectError(
                 "usage",
                 message,

@@ -139,7 +139,7 @@ def measure(resolved: ResolvedRun, *, all_backends: bool) -> Facts:
             Probe("gpu_health", lambda _: probe_gpu_health()),
             devices_probe(),
         ]
-    if has_ranks(resolved):
+    if has_several_ranks(resolved):
         probes.append(ranks_probe())
     with activity("checking this machine"):
         return collect(probes, Subject(resolved.config, run_directory(resolved), Path.cwd()), announce)
@@ -147,7 +147,7 @@ def measure(resolved: ResolvedRun, *, all_backends: bool) -> Facts:
 
 def judge_numbers(resolved: ResolvedRun, facts: Facts, *, strict: bool) -> Report:
     """Check the measurements against the rules of this command only; preflight runs the other rules."""
-    levels = (Level.GPU, Level.DISTRIBUTED) if has_ranks(resolved) else (Level.GPU,)
+    levels = (Level.GPU, Level.DISTRIBUTED) if has_several_ranks(resolved) else (Level.GPU,)
     findings, checks = judge(resolved, plan_run(resolved), facts, levels)
     ours = {*CODES, *(check.id for check in checks if check.level is Level.DISTRIBUTED)}
     return run_report(
@@ -158,7 +158,7 @@ def judge_numbers(resolved: ResolvedRun, facts: Facts, *, strict: bool) -> Repor
     )
 
 
-def has_ranks(resolved: ResolvedRun) -> bool:
+def has_several_ranks(resolved: ResolvedRun) -> bool:
     """Return whether the run has several ranks on this node."""
     return resolved.config.distributed.nproc_per_node > 1
 

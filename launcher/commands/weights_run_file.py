@@ -76,7 +76,7 @@ class RunFileInputs:
         file: the run file; its stem is also the name of the run directory.
         weights: weights to start from; None for random weights.
         text: key and value of the text: dataset.path or dataset.name.
-        lengths: sizes of documents, or of labelled texts, in bytes; only the first ones of a large text.
+        lengths: sizes in bytes of the documents or labelled texts; of a large text, only of the first.
         num_bytes: size of the whole text; None if unknown.
         documents: number of documents; None if unknown.
         is_by_line: whether each line of the text is a document.
@@ -186,7 +186,7 @@ def _packing_entry(request: RunFileInputs, config: RunConfig) -> Entry:
     if any(each.key == PACKING for each in model_family(config).unsupported(config)):
         return Entry(PACKING, False, "this architecture cannot pack")
     if request.device == "gpu" and requested_kernels(config)[1] == "sdpa":
-        return Entry(PACKING, False, "dropout of attention has no fast packed kernel")
+        return Entry(PACKING, False, "attention dropout has no fast packed kernel")
     return Entry(PACKING, True)
 
 
@@ -270,7 +270,7 @@ def _model_entries(request: RunFileInputs) -> Iterator[Entry]:
 
 
 def _row_length(request: RunFileInputs, shape: ModelShape, *, is_chat: bool) -> int:
-    """Return the smallest power of two that covers the texts, within the model's positions.
+    """Return the row length in tokens: a power of two that covers the texts, or a limit of device or model.
 
     Conversations may exceed the limit of the device, because conversations that do not fit are lost.
     """

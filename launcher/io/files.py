@@ -107,7 +107,8 @@ def require_writable(path: Path | None, hint: str = ANOTHER_FOLDER) -> None:
         _refuse_in_checkpoint(path)
         records = (CONFIG, MANIFEST, METRICS, OUTCOME, PROVENANCE, RESOLVED)
         if path.name in records and (path.parent / RESOLVED).is_file():
-            raise ProjectError("not-writable", "the file is a record of the run", hint, str(path), EXIT_USAGE)
+            message = "the file is a record of the run, which an output must not replace"
+            raise ProjectError("not-writable", message, hint, str(path), EXIT_USAGE)
         if not path.parent.exists():
             hint = f"create its folder: mkdir -p {shlex.quote(str(path.parent))}"
         with convert_write_errors(path, hint), tempfile.TemporaryFile(dir=path.parent):
@@ -209,7 +210,7 @@ def private_folder(name: str) -> Path | None:
 
 
 def why_not_private(folder: Path) -> str:
-    """Return the reason that other users may have written to the folder; empty if only this user can."""
+    """Return the reason why other users may be able to write to the folder; empty if only this user can."""
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode):
         return f"{folder} is not a folder"

@@ -155,7 +155,7 @@ def _join_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Change]
 
 
 def _translate_to_two_keys(source: str, issue: ConfigIssue, node: Node, root: Node) -> Iterator[Change]:
-    """Replace a length by its two keys here, the length of the texts and the number of positions.
+    """Replace another trainer's length key with two keys: the text length and the number of positions.
 
     A key that already has this value stays. A model of transformers has its own number of positions, so that
     its file gets only the first key.
@@ -271,7 +271,12 @@ def _rename_in_place(source: str, issue: ConfigIssue, node: Node, new: str, text
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Text after one fix, a summary of the fix, and the new name of a renamed section, else empty."""
+    """Result of one fix.
+
+    Attributes:
+        source: text of the file after the fix.
+        section: new name of a renamed section; empty for any other fix.
+    """
 
     source: str
     summary: str

@@ -54,7 +54,9 @@ def discover(paths: Sequence[Path]) -> DiscoveredFiles:
     for path in paths:
         is_folder = os.path.isdir(path)  # `Path.is_dir` raises without permission
         candidates = (
-            _files_in_folder(path) if is_folder else [(path, skip_foreign_file(path) if is_hook else None)]
+            _files_in_folder(path)
+            if is_folder
+            else [(path, reason_to_skip_foreign_file(path) if is_hook else None)]
         )
         for candidate, other in candidates:
             if other is None:
@@ -78,14 +80,14 @@ def _files_in_folder(folder: Path) -> Iterator[tuple[Path, SkippedPath | None]]:
             path = Path(place, name)
             if is_excluded_folder(path):
                 continue
-            if record := skip_run_directory(path):
+            if record := reason_to_skip_run_directory(path):
                 yield path, record
             else:
                 entered.append(name)
         folders[:] = entered
         for name in sorted(names):
             if name.lower().endswith(RUN_FILE_SUFFIXES) and not name.startswith("."):
-                yield Path(place, name), skip_file_in_folder(Path(place, name))
+                yield Path(place, name), reason_to_skip_file_in_folder(Path(place, name))
 
 
 class SkippedPath(NamedTuple):
@@ -96,7 +98,7 @@ class SkippedPath(NamedTuple):
     suggested_section: str = ""
 
 
-def skip_run_directory(path: Path) -> SkippedPath | None:
+def reason_to_skip_run_directory(path: Path) -> SkippedPath | None:
     """Return the reason to skip a run directory or a checkpoint, or None for other folders.
 
     A folder with only `resolved.json` is not a run directory: it may be a copy among run files.
@@ -114,7 +116,7 @@ def is_excluded_folder(folder: Path) -> bool:
     return is_skipped or (folder / VIRTUAL_ENVIRONMENT).is_file()
 
 
-def skip_file_in_folder(path: Path) -> SkippedPath | None:
+def reason_to_skip_file_in_folder(path: Path) -> SkippedPath | None:
     """Return the reason to skip a file in a folder, such as foreign top-level keys, or None to lint it.
 
     A JSON file is skipped if less than half of its keys are known, because JSON files of many tools have a
@@ -139,7 +141,7 @@ def skip_file_in_folder(path: Path) -> SkippedPath | None:
     return _skip_without_known_keys(path, keys) if keys and (is_record or not ours) else None
 
 
-def skip_foreign_file(path: Path) -> SkippedPath | None:
+def reason_to_skip_foreign_file(path: Path) -> SkippedPath | None:
     """Return the reason to skip a file that clearly belongs to another tool, or None to lint it.
 
     Files with misspelt sections or flat arguments of other trainers are linted, and so are unreadable files
@@ -147,7 +149,7 @@ def skip_foreign_file(path: Path) -> SkippedPath | None:
     """
     if not os.path.isfile(path) or path.name == RESOLVED or os.path.getsize(path) > MAX_BYTES:
         return None
-    other = skip_file_in_folder(path)
+    other = reason_to_skip_file_in_folder(path)
     if other is None or other.suggested_section:
         return None
     text = path.read_bytes().decode("utf-8", errors="ignore").removeprefix("\ufeff")

@@ -145,7 +145,7 @@ def _note_on_recipe(path: Path, done: dict[tuple[str, str], str]) -> str:
 
 
 def _resolve_without_problems(path: Path) -> ResolvedRun | None:
-    """Resolve a file without its entries that have problems; None if max_steps is one of them or it fails."""
+    """Resolve a file without its faulty entries; None if max_steps is one of them or resolving fails."""
     issues = _read_issues(path)
     if issues is None or any(issue.path in (STEPS, "trainer") for issue in issues):
         return None
@@ -172,7 +172,7 @@ def _safe_changes(
     known = {_problem_key(each) for each in before}
     root = _with_temporary_file(path, source, load_document).root
     for change in candidate_changes(source, issue, root, is_yaml=path.suffix.lower() in (".yaml", ".yml")):
-        after = _issues_of_text(change.source, path)
+        after = _read_text_issues(change.source, path)
         if after is None:
             continue
         new = {key for key in map(_problem_key, after) if key not in known}
@@ -194,7 +194,7 @@ def _with_temporary_file(path: Path, source: str, use: Callable[[Path], T]) -> T
         return use(trial)
 
 
-def _issues_of_text(source: str, path: Path) -> Issues | None:
+def _read_text_issues(source: str, path: Path) -> Issues | None:
     """Return the problems of a text as if it were in `path`, or None if it fails with another error."""
 
     def judge(trial: Path) -> Issues | None:

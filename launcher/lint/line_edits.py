@@ -70,7 +70,7 @@ def remove_key_line(lines: Lines, number: int) -> Lines | None:
 
 
 def move_key_line(lines: Lines, number: int, target: str, value: str | None) -> Lines | None:
-    """Move the key of a line to the end of its section, or of the file for a key without one.
+    """Move the key of a line to the end of its section, or of the file for a key without a section.
 
     Args:
         value: new text of the value; None keeps the old one.
@@ -83,7 +83,7 @@ def move_key_line(lines: Lines, number: int, target: str, value: str | None) -> 
 
 
 def add_key_line(lines: Lines, target: str, value: str, comment: str = "", end: str = "\n") -> Lines | None:
-    """Add a key at the end of its section, or of the file for a key without one.
+    """Add a key at the end of its section, or of the file for a key without a section.
 
     A missing section is added at the end of the file. An inline section, `{...}` on a line, gets the key as
     its last one, below the comment of the key.

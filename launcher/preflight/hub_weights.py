@@ -85,7 +85,7 @@ def require_downloaded(config: RunConfig) -> None:
 
 
 def newest_commit(name: str, revision: str | None) -> str:
-    """Return the commit of a revision on the Hub; empty if there is no connection or no such revision."""
+    """Return the commit of a revision on the Hub; empty without a connection, or if the Hub refuses."""
     try:
         info = _look_up_revision(name, revision)
     except ProjectError:

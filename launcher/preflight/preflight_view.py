@@ -105,7 +105,10 @@ def _has_no_result(check: CheckResult) -> bool:
 
 
 def _reasons_without_result(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
-    """Yield a line per reason why checks were not run; unless `verbose`, few reasons, cut to the terminal."""
+    """Yield a line per reason why checks have no result.
+
+    Unless `verbose`, there are at most `MAX_REASONS` lines, each cut to the width of the terminal.
+    """
     groups: dict[tuple[Status, str], list[CheckResult]] = {}
     for check in checks:
         reason = NO_GPU if NO_GPU in check.message else check.message

@@ -61,7 +61,7 @@ def make_receipt(examination: Examination) -> Receipt:
 
 
 def _verified_start(resume: ResumeFacts | None) -> VerifiedStart | None:
-    """Return the verified checkpoint to start from; step 0 for none, None if one could not be verified."""
+    """Return the checkpoint to start from; step 0 for a fresh start, None if it was not verified."""
     if resume is None:
         return None
     if resume.is_verified:

@@ -1,4 +1,4 @@
-"""Comparison of a run in low precision with the same run in bf16, on its own fastest kernels."""
+"""Comparison of a run in low precision with the same run in bf16, which may use other kernels."""
 
 from __future__ import annotations
 

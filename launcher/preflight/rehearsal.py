@@ -72,9 +72,9 @@ LIMITS = WatchdogConfig(
 )
 """Watchdog limits of a rehearsal, which cannot wait for the default limits of up to half an hour."""
 AT_ONCE_BEFORE = 3
-"""Processes before the measurements: the fresh part, the helper, and the warm-up of the first resume."""
+"""Processes before the measurements: the uninterrupted run, the helper, and the first resume's warm-up."""
 ALL_AT_ONCE = 4
-"""Processes at the end of the fresh part: the fresh part, the first resume, and two that warm up."""
+"""Processes at the end of the uninterrupted run: that run, the first resume, and two that warm up."""
 MARGIN = 1.1
 MARGIN_S = 15.0
 OTHERS_S = 610.0
@@ -258,7 +258,7 @@ def scratch_folder(subject: Subject) -> Iterator[Path]:
     """
     parent = nearest_existing_path(subject.output_dir.parent)
     ours = f".rehearsal-{socket.gethostname()}-"
-    remove_abandoned(parent, ours)
+    remove_abandoned_folders(parent, ours)
     prefix = f"{ours}{os.getpid()}-"
     try:
         made = tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
@@ -268,7 +268,7 @@ def scratch_folder(subject: Subject) -> Iterator[Path]:
         yield Path(folder)
 
 
-def remove_abandoned(parent: Path, ours: str) -> None:
+def remove_abandoned_folders(parent: Path, ours: str) -> None:
     """Remove rehearsal folders left by launchers on this host that no longer run.
 
     `ours` is the prefix of this host's folders. A host name that only begins like it does not match.

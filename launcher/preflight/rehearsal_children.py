@@ -31,9 +31,9 @@ WARM_UP, STEP, EVALUATION = "neobert.rehearsal.warm_up", "step", "evaluation"
 COMPILE_WORKERS = ("neobert.rehearsal.compile_workers",)
 GRAPHS_S = 120.0
 MEASURED = "measured"
-"""Name of the fresh part's result after all measurements that other processes would change."""
+"""Name of the uninterrupted run's result after all measurements that other processes would change."""
 COMPILED = "compiled"
-"""Name of the fresh part's result once its step is compiled."""
+"""Name of the uninterrupted run's result once its step is compiled."""
 OTHERS, HELPER = "others_at_work", "helper_at_work"
 REHEARSAL_S = 570.0
 POLL_S = 0.05
@@ -111,7 +111,7 @@ class RehearsalState:
             self.deadline_s = time.monotonic() + REHEARSAL_S
             self.others_file.unlink()
 
-    def announce_others(self) -> None:
+    def delay_measurements(self) -> None:
         """Make the uninterrupted run wait before its measurements for `release_waiting_run`."""
         self.others_file.touch()
         self.deadline_s = math.inf  # the others have time limits, and the launcher has one for this wait
@@ -201,7 +201,7 @@ def evaluation_helper(state: RehearsalState, *, has_room: bool) -> Iterator[None
             state.helper = child, time.monotonic() + GRAPHS_S
             state.helper_file.touch()
         if state.helper is not None or not state.is_alone.is_set():
-            state.announce_others()
+            state.delay_measurements()
         yield
 
 

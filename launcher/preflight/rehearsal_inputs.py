@@ -68,7 +68,7 @@ def rehearsal_inputs(run: ResolvedRun) -> dict[str, str]:
 
 
 def compared_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables without those that only describe the terminal or the batch job."""
+    """Return the environment variables, except variables that only describe the terminal or the batch job."""
     return {
         name: value
         for name, value in variables.items()

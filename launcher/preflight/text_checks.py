@@ -20,7 +20,11 @@ GROUP = "text"
 
 
 class TextChecks(NamedTuple):
-    """Results of the rules, the previewed texts, and in `note` why they were not checked, else empty."""
+    """Results of the rules, and the previewed texts.
+
+    Attributes:
+        note: reason why the texts were not checked; empty if they were.
+    """
 
     findings: list[Finding]
     checks: list[CheckResult]

@@ -83,7 +83,7 @@ def probe_host() -> HostFacts:
 
 
 def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that affect a run, sorted by name, without those that may hold a secret."""
+    """Return the variables that affect a run, sorted by name, except variables that may hold a secret."""
     chosen = {
         name: value
         for name, value in environment.items()

@@ -145,11 +145,11 @@ def _num_active_nvlinks(nvml: Any, handle: Any) -> int:
     """Return the number of active NVLinks. Raises NVMLError_NotSupported for a GPU without NVLink."""
     count = int(nvml.nvmlDeviceGetNvLinkState(handle, 0))
     for link in range(1, nvml.NVML_NVLINK_MAX_LINKS):
-        count += int(_is_link_active(nvml, handle, link))
+        count += int(_link_state(nvml, handle, link))
     return count
 
 
-def _is_link_active(nvml: Any, handle: Any, link: int) -> int:
+def _link_state(nvml: Any, handle: Any, link: int) -> int:
     try:
         return int(nvml.nvmlDeviceGetNvLinkState(handle, link))
     except (nvml.NVMLError_NotSupported, nvml.NVMLError_InvalidArgument):

@@ -132,7 +132,7 @@ def _why_no_weights(path: Path) -> str:
         return why_unreadable(found[0])
     newest = path / "checkpoints" / "latest"
     if newest.is_dir():
-        return f"a run directory; its newest checkpoint is {newest}"
+        return f"it is a run directory; its newest checkpoint is {newest}"
     if pickles := sorted(each.name for each in path.iterdir() if each.suffix in PICKLES):
         return f"its weights are pickles ({printable(listed(pickles, 2))}), which may run code when read"
     return adapter_only_message(path) or f"it contains no {WEIGHTS}"

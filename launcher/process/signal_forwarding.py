@@ -46,7 +46,7 @@ class Forwarder:
         self._is_in_charge, self.has_agent = True, has_agent
 
     def adopt(self, child: subprocess.Popen[bytes]) -> None:
-        """Forward signals to this child, including those from before its start."""
+        """Forward signals to this child, starting with the last one received before its start."""
         self.child = child
         if self.seen:
             self._handle_signal(self.seen[-1])

@@ -101,7 +101,7 @@ class WaitingChild:
         Args:
             log: file for standard output and standard error.
             keep_open: descriptors that the child gets a copy of.
-            environment: variables to add to those of this process.
+            environment: variables to add to this process's environment.
         """
         if not self._is_ready():
             return None

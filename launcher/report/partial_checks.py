@@ -112,7 +112,7 @@ def _replace_values(config: RunConfig, keys: Iterable[str]) -> RunConfig:
 
 
 def _different_value(annotation: Any, value: Any) -> Any:
-    """Return a value of the key's type that differs from `value`, which is returned for other types."""
+    """Return another value of the key's type, or `value` itself if the type has no known alternative."""
     bare, _ = unwrap(annotation)
     if value is None:
         return VALUE_FOR_NULL.get(get_args(bare)[0] if is_union(bare) else bare)

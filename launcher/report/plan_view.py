@@ -108,7 +108,7 @@ def _size_rows(
 
 
 def _steps_text(plan: Plan, left: Remaining) -> str:
-    """Return the number of steps, after a checkpoint as in `10 of 40 steps, from step 30`."""
+    """Return the number of steps, for a resumed run as in `10 of 40 steps, from step 30`."""
     total = f"{plan.max_steps.value:,} steps"
     return f"{left.steps:,} of {total}, from step {left.first_step:,}" if left.first_step else total
 
@@ -144,7 +144,7 @@ def decision_rows(plan: Plan, left: Remaining, predicted: Plan | None = None) ->
     reported = predicted or plan
     speed = f"{show_count(reported.tokens_per_second.value)} tokens/s, MFU {reported.mfu.value:.1%}"
     if plan.shape.attention.is_causal:
-        speed += f" ({reported.mfu_whole_attention.value:.1%} with attention counted whole)"
+        speed += f" ({reported.mfu_whole_attention.value:.1%} counting full attention)"
     yield _derived_row("predicted speed", speed, reported.tokens_per_second)
 
 

@@ -45,7 +45,7 @@ class SpeedrunRules:
     """Rules of a speedrun.
 
     Attributes:
-        fixed: config keys that override those of the recipe, as in a run file.
+        fixed: config keys and values that override the recipe, as in a run file.
         run, profile: run file or profile of the recipe; exactly one of the two is set.
     """
 

@@ -137,7 +137,8 @@ def _pace_problem(data: StageData) -> str:
     if pace is None or data.pace is None or data.beat.get("gpu_mem_reserved_mib") is None:
         return ""
     if abs(pace - data.pace) > PACE_BAND * data.pace:
-        return f"{pace:,.0f} tokens/s, {data.pace:,.0f} in the previous stage (limit: {PACE_BAND:.0%} apart)"
+        change = f"from {data.pace:,.0f} to {pace:,.0f} tokens/s since the previous stage"
+        return f"throughput changed {change} (limit: {PACE_BAND:.0%})"
     return ""
 
 

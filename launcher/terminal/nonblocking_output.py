@@ -96,7 +96,10 @@ class NonblockingStream:
                     self._queue.clear()
 
     def _next_bytes(self) -> bytes:
-        """Wait for the next bytes to write, after drops a note on their number; return b"" at the end."""
+        """Wait for the next bytes to write; return b"" at the end.
+
+        After lines were dropped, the next bytes are a note with their number.
+        """
         with self._changed:
             self._is_writing = False
             self._changed.notify_all()

@@ -26,15 +26,15 @@ TOKENIZER_PATH, TOKENIZER_NAME = ("tokenizer", "path"), ("tokenizer", "name")
 TOKENIZER_REVISION = ("tokenizer", "revision")
 GIVEN = ("file", "override")
 FILE_OF_FUNCTION = ".py:"
-"""In a key that names a function by its file; others name a module or an entry point."""
+"""Mark of a function that is named by its file; other values name a module or an entry point."""
 
 
 def lay_over(base: Node, over: Node) -> Node:
     """Merge a layer over the layers below.
 
     A key of `over` that replaces other keys removes them from `base`, unless `over` sets them too. If `over`
-    changes the `type` of a section, keys that the new type lacks are removed from `base`, and so are those
-    of a profile, which are sizes of another model.
+    changes the `type` of a section, keys that the new type lacks are removed from `base`, and so are a
+    profile's keys, which are sizes of another model.
     """
     for section, types in discriminated_sections().items():
         base = _remove_keys_of_other_type(base, _section_type(over, section), section, types)

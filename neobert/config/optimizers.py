@@ -65,8 +65,8 @@ OPTIMIZERS = {
         ),
         OptimizerKind(
             name="lion",
-            summary="lion steps by the sign of the momentum and keeps one moment, and "
-            "takes a third to a tenth of AdamW's rate and betas [0.9, 0.99]",
+            summary="lion steps by the sign of the momentum, keeps one moment, and "
+            "needs a third to a tenth of AdamW's rate and betas [0.9, 0.99]",
             module="lion",
             keys=ADAM_KEYS - {"eps"},
             matrix_moments=1,
@@ -76,7 +76,7 @@ OPTIMIZERS = {
         ),
         OptimizerKind(
             name="muon",
-            summary="muon orthogonalises the updates of the blocks' matrices",
+            summary="muon orthogonalizes the updates of the blocks' matrices",
             module="muon_groups",
             keys=ADAM_KEYS | MUON_KEYS,
             matrix_moments=1,

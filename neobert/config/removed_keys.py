@@ -12,7 +12,7 @@ REMOVED: Mapping[str, Effect] = {
     "datacollator.mlm_probability_final": "data",
     "datacollator.mlm_probability_over": "data",
 }
-"""Removed keys, each with the effect of a value: averaged weights are not those that were trained."""
+"""Removed keys, each with the effect of a value. Averaged weights differ from the trained weights."""
 
 WAYS_OUT: Mapping[str, str] = {
     "trainer.ema_decay": "resume with version 0.2.0 and trainer.ema_decay: null until it saves a checkpoint, "

@@ -155,7 +155,7 @@ def _remaining_problems(num_problems: int, root: Node) -> list[Flaw]:
 
 
 def from_dict(mapping: Mapping[str, Any]) -> RunConfig:
-    """Build a configuration from plain values, such as those of resolved.json. Raises ConfigError."""
+    """Build a configuration from plain values, such as the content of resolved.json. Raises ConfigError."""
     return _merge_layers([Document.from_mapping(mapping)])[0]
 
 

@@ -35,7 +35,7 @@ MAX_TEXT = 2**20
 MAX_COMPARED = 10_000
 LOOKALIKE = re.compile(r"(?:^|/)\{?\$\{?([A-Za-z_]\w*)")
 FREE_TEXT = ("waivers", "dataset.text_column")
-"""A reason is prose, and a column converted from XML may be named `$text`."""
+"""Keys whose text may contain `$name`: reasons in prose, and columns converted from XML, such as `$text`."""
 
 
 class _UnresolvedError(Exception):

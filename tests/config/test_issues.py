@@ -243,7 +243,7 @@ def test_the_same_problem_is_said_once():
         ("model.num_hidden_layers", "10000", "9223372036854775807", "Number of encoder blocks"),
         ("watchdog.step_limit_s", "604800", "604801", "at most a week"),
         ("watchdog.grace_s", "3600", "3601", "Grace period"),
-        ("watchdog.max_restarts", "100", "101", "Restarts from the same checkpoint"),
+        ("watchdog.max_restarts", "100", "101", "restarts from the same checkpoint"),
         ("watchdog.heartbeat_interval_s", "600", "601", "hangs are not detected sooner"),
     ],
 )

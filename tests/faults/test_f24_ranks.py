@@ -67,7 +67,7 @@ def test_control_two_ranks_that_agree(meet):
     [
         ("wrong_value", {"DST002"}, "the contribution of rank 1 is received incorrectly"),
         ("other_config", {"DST001", "DST005", "DST006"}, "rank 1 has a different config than the run"),
-        ("other_code", {"DST001"}, "the code of rank"),
+        ("other_code", {"DST001"}, "runs different code from most ranks"),
         ("other_weights", {"DST005"}, "after a resume: the weights of rank 1 differ"),
         ("mean_of_means", {"DST006"}, ""),
     ],

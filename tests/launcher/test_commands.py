@@ -70,7 +70,7 @@ def test_a_prefix_lists_its_family(command):
     [
         ("hidden_size", 0, "model.hidden_size\n"),
         ("max_length", 0, "plan.max_length\n"),
-        ("name", 2, "several sections have a key name: tokenizer.name, dataset.name, "),
+        ("name", 2, "name the section: tokenizer.name, dataset.name, "),
         ("hiden_size", 2, "did you mean model.hidden_size?"),
         ("model.nhead", 2, "did you mean n_head of another trainer? write model.num_attention_heads"),
         ("model.qqqqqqq", 2, "lists the keys"),

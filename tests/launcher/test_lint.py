@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.lint.discovery import discover, skip_file_in_folder
+from launcher.lint.discovery import discover, reason_to_skip_file_in_folder
 from launcher.lint.fixes import fix_file
 from launcher.lint.line_edits import Edit, apply_edit
 from neobert.config import all_keys
@@ -138,7 +138,7 @@ def test_a_bad_run_file_among_them_is_found(command, project):
     ],
 )
 def test_only_what_is_clearly_something_else_is_left_out(name, text, is_else, tmp_path):
-    assert bool(skip_file_in_folder(write(tmp_path / name, text))) is is_else
+    assert bool(reason_to_skip_file_in_folder(write(tmp_path / name, text))) is is_else
 
 
 def test_a_folder_without_run_files_is_an_error(command, tmp_path):

@@ -184,7 +184,7 @@ def test_a_hub_that_does_not_answer_is_unknown(tmp_path):
         (
             "run",
             ("run/checkpoints/latest/model.safetensors",),
-            "a run directory; its newest checkpoint is run/checkpoints/latest",
+            "it is a run directory; its newest checkpoint is run/checkpoints/latest",
         ),
         ("ckpt", ("ckpt/model.safetensors",), f"ckpt/model.safetensors: {UNREADABLE}"),
         (

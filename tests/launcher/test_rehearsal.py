@@ -17,7 +17,7 @@ import pytest
 
 from launcher.preflight import driver_memory, rehearsal, rehearsal_children
 from launcher.preflight.driver_memory import externally_reported_memory, subtract_earlier_memory
-from launcher.preflight.rehearsal import detect_stall, earlier_pace, probe_rehearsal, remove_abandoned
+from launcher.preflight.rehearsal import detect_stall, earlier_pace, probe_rehearsal, remove_abandoned_folders
 from launcher.preflight.rehearsal_children import RehearsalState
 from launcher.preflight.rehearsal_facts import combine_records, compare_with_uninterrupted
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
@@ -285,7 +285,7 @@ def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(sta
     helper = subprocess.Popen(["sleep", "600"], start_new_session=True)
     stage.helper = helper, time.monotonic() + 600
     stage.helper_file.touch()
-    stage.announce_others()
+    stage.delay_measurements()
     assert (stage.others_file.exists(), stage.deadline_s) == (True, math.inf)
     stage.release_waiting_run()
     stage.is_alone.set()
@@ -303,7 +303,7 @@ def test_the_unbroken_run_evaluates_once_the_helper_has_ended_while_others_run(s
     stage.helper = subprocess.Popen(["true"]), time.monotonic() + 600
     stage.helper[0].wait()
     stage.helper_file.touch()
-    stage.announce_others()
+    stage.delay_measurements()
     stage.release_waiting_run()
     assert (stage.helper_file.exists(), stage.others_file.exists()) == (False, True)
 
@@ -335,7 +335,7 @@ def test_the_first_resume_warms_up_before_the_unbroken_run_measures(stage, subje
     stage.waiting, stage.helper = {"resumed": child}, (subprocess.Popen(["true"]), time.monotonic() + 600)
     stage.helper[0].wait()
     stage.early = rehearsal.early_warm_up(stage, compiled, fresh)
-    stage.announce_others()
+    stage.delay_measurements()
     stage.is_alone.set()
     stage.release_waiting_run()
     assert (child.requested, stage.others_file.exists()) == ([], True)  # the step is not compiled yet
@@ -391,7 +391,7 @@ def test_what_a_killed_launcher_left_is_removed(tmp_path):
     elsewhere = f"ours-{2**22 + 1}-17-e"
     for name in (f"ours-{2**22 + 1}-a", f"ours-{os.getpid()}-b", "ours-c", f"other-{2**22 + 1}-d", elsewhere):
         (tmp_path / name / "run").mkdir(parents=True)
-    remove_abandoned(tmp_path, "ours-")
+    remove_abandoned_folders(tmp_path, "ours-")
     assert {path.name for path in tmp_path.iterdir()} == {
         f"ours-{os.getpid()}-b",
         "ours-c",

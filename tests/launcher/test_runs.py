@@ -122,7 +122,7 @@ def test_a_glob_over_a_sweep_includes_its_results(make, command, tmp_path):
     results.write_text("{}", encoding="utf-8")
     for arguments in (("status", folder, results), ("runs", "compare", folder, make("b"), results)):
         shown = command(*arguments)
-        assert (shown.code, shown.err) == (0, f"not run directories, left out: {results}\n")
+        assert (shown.code, shown.err) == (0, f"skipped, not run directories: {results}\n")
         assert "sweep.json" not in shown.out
     (only,) = command("status", folder, results, "--json").json["runs"]
     assert only["run"] == str(folder)

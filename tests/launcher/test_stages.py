@@ -47,8 +47,8 @@ SOUND = StageData(trend(9.0, 8.0, 7.0, 6.0), lines_of(7.0, 6.5, 6.0), GPU, 1000.
             {"beat": GPU | {"recompiles": 5}, "recompiles": 4},
             "still being compiled: 5 recompiles, 4 in the previous stages",
         ),
-        ({"pace": 1112.0}, "1,000 tokens/s, 1,112 in the previous stage"),
-        ({"pace": 909.0}, "1,000 tokens/s, 909 in the previous stage"),
+        ({"pace": 1112.0}, "throughput changed from 1,112 to 1,000 tokens/s since the previous stage"),
+        ({"pace": 909.0}, "throughput changed from 909 to 1,000 tokens/s since the previous stage"),
     ],
 )
 def test_a_stage_that_fails(change, problem):

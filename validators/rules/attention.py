@@ -102,13 +102,13 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Fails a production run on GPUs, and warns about another one, if packed documents run on `sdpa`, which then
-    has one call per document: `model.attn_backend` names it, or a transformers encoder has dropout of
-    attention (0.1 in a BERT, unless `model.attention_dropout` is 0), which no other kernel computes. On a
-    CPU, and in smoke runs that compare against it, `sdpa` is the reference. Padded rows use it everywhere.
+    has one call per document: `model.attn_backend` names it, or a transformers encoder has attention dropout
+    (0.1 in a BERT, unless `model.attention_dropout` is 0), which no other kernel computes. On a CPU, and in
+    smoke runs that compare against it, `sdpa` is the reference. Padded rows use it everywhere.
 
     ## Why is this bad?
     Measured on an H200 with packed rows of 1024 tokens, the loop reached 3.5 % of the matrix peak; varlen
-    kernels were more than ten times faster on the same work. Without dropout of attention a model trains
+    kernels were more than ten times faster on the same work. Without attention dropout a model trains
     with less regularization, as NeoBERT and ModernBERT do.
 
     ## Example

@@ -95,7 +95,7 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Fails if `torch_compile` is true for packed documents and attention runs on SDPA: by name, on a CPU, in
-    fp32 unless `flex` is set, or because the model has dropout of attention (`model.attention_dropout`).
+    fp32 unless `flex` is set, or because the model has attention dropout (`model.attention_dropout`).
 
     ## Why is this bad?
     The compiler needs one graph of static shapes. A loop whose length is the number of documents has

@@ -16,14 +16,20 @@ from validators.thresholds import LONG_GPU_STEPS, is_long_on_gpu
 SAVE_STEPS = "trainer.save_steps"
 
 
-def _is_short(run: ResolvedRun, plan: Plan) -> str:
+def _why_save_is_optional(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why CKP001 does not apply to a short run, or an empty string."""
     if run.is_production or is_long_on_gpu(run, plan):
         return ""
     return f"applies to production runs, and to GPU runs from {LONG_GPU_STEPS:,} steps"
 
 
-@rule("CKP001", "no-save-cadence", severity=Severity.FAIL, level=Level.STATIC, inapplicable=_is_short)
+@rule(
+    "CKP001",
+    "no-save-cadence",
+    severity=Severity.FAIL,
+    level=Level.STATIC,
+    inapplicable=_why_save_is_optional,
+)
 def no_save_cadence(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A production run or long GPU run that writes no checkpoint before its last step.
 

@@ -95,13 +95,13 @@ def _resume_violations(run: ResolvedRun, resume: ResumeFacts) -> Violations:
         differences = "; ".join(resume.structural_differences)
         message = f"{resume.target} belongs to a different run: {differences}"
         key = differing_key(run, resume.structural_differences, path)
-        yield Violation(key, message, _hint_different(resume))
+        yield Violation(key, message, _different_run_hint(resume))
     max_steps = run.config.trainer.max_steps
     if resume.step > max_steps or (resume.step == max_steps and not resume.lacks_line):
         yield Violation(
             "trainer.max_steps",
             f"{resume.target} is at step {resume.step:,}, trainer.max_steps is {max_steps:,}",
-            _hint_past_the_end(resume),
+            _past_end_hint(resume),
         )
     if resume.is_continued and run.config.trainer.eval_source_text:
         yield from _source_text_violations(resume)
@@ -132,7 +132,7 @@ def _source_text_violations(resume: ResumeFacts) -> Violations:
         yield Violation(CONTINUE, message, hint)
 
 
-def _hint_different(resume: ResumeFacts) -> str:
+def _different_run_hint(resume: ResumeFacts) -> str:
     """Return the hint for a checkpoint of another model, data or optimizer.
 
     Starting from the weights alone is possible with another optimizer, but not with another model. A key that
@@ -147,7 +147,7 @@ def _hint_different(resume: ResumeFacts) -> str:
     return f"{restored}, or remove {CONTINUE}, and {hint_to_start_from(resume.target)}"
 
 
-def _hint_past_the_end(resume: ResumeFacts) -> str:
+def _past_end_hint(resume: ResumeFacts) -> str:
     """Return the hint for a checkpoint at or after trainer.max_steps.
 
     Only a checkpoint in the run's own folder shows that the run has ended.

@@ -84,7 +84,7 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             message = f"{path} has no effect in task {run.config.task}: {reason}"
             yield Violation(path, message, f"remove {path}")
     yield from _keys_of_other_optimizers(run)
-    yield from _not_enabled(run)
+    yield from _disabled_section_violations(run)
     yield from _unmatched_filters(run.config, plan)
     yield from _unused_block_selection(run.config, plan)
 
@@ -103,7 +103,7 @@ def _keys_of_other_optimizers(run: ResolvedRun) -> Violations:
             yield Violation(path, message, f"set optimizer.name to {reader}, or remove {path}")
 
 
-def _not_enabled(run: ResolvedRun) -> Violations:
+def _disabled_section_violations(run: ResolvedRun) -> Violations:
     """Yield a violation for each section of low precision with other keys, in which `enable` is not set."""
     for name in LIBRARIES:
         enable = f"{name}.enable"

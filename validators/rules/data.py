@@ -116,12 +116,12 @@ def no_cache_folder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("dataset.cache_dir", data.cache_reason, hint)
 
 
-def _is_not_streamed(run: ResolvedRun, plan: Plan) -> str:
+def _why_not_streamed(run: ResolvedRun, plan: Plan) -> str:
     return "" if run.config.dataset.streaming else "the data is prepared, not streamed"
 
 
 @rule(
-    "DAT007", "endless-evaluation", severity=Severity.FAIL, level=Level.STATIC, inapplicable=_is_not_streamed
+    "DAT007", "endless-evaluation", severity=Severity.FAIL, level=Level.STATIC, inapplicable=_why_not_streamed
 )
 def endless_evaluation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A streamed corpus without a bounded evaluation.

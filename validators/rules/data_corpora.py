@@ -153,7 +153,7 @@ def nothing_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("dataset", message, "set dataset.validation_split, e.g. to 0.01")
 
 
-def _has_no_mixture(run: ResolvedRun, plan: Plan) -> str:
+def _why_no_mixture(run: ResolvedRun, plan: Plan) -> str:
     return "" if run.config.dataset.mixture else "dataset.mixture is empty"
 
 
@@ -162,7 +162,7 @@ def _has_no_mixture(run: ResolvedRun, plan: Plan) -> str:
     "undrawable-mixture",
     severity=Severity.FAIL,
     level=Level.STATIC,
-    inapplicable=_has_no_mixture,
+    inapplicable=_why_no_mixture,
     waivable=False,
 )
 def undrawable_mixture(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
@@ -214,7 +214,7 @@ def _corpus_identity(corpus: DatasetConfig) -> tuple[str, ...]:
     return path, corpus.name or "", corpus.config or "", corpus.train_split
 
 
-def _is_not_counted(run: ResolvedRun, plan: Plan) -> str:
+def _why_epochs_not_counted(run: ResolvedRun, plan: Plan) -> str:
     return (
         "the data is a stream of unknown length"
         if run.config.dataset.streaming
@@ -222,7 +222,7 @@ def _is_not_counted(run: ResolvedRun, plan: Plan) -> str:
     )
 
 
-@data_rule("DAT004", "too-little-text", severity=Severity.FAIL, inapplicable=_is_not_counted)
+@data_rule("DAT004", "too-little-text", severity=Severity.FAIL, inapplicable=_why_epochs_not_counted)
 def _too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Too little text for the number of steps, so that it is repeated too often.
 
@@ -275,7 +275,7 @@ def _max_epochs_allowed(run: ResolvedRun) -> float:
     return SAME_TOKENS_EPOCHS if predicts_text_tokens(spec) and spec.predicts == "next" else EPOCH_LIMIT
 
 
-def _is_not_estimated(run: ResolvedRun, plan: Plan) -> str:
+def _why_epochs_not_estimated(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why epochs are not estimated from file sizes, or an empty string."""
     if run.config.dataset.mixture:
         return "a mixture is checked by DAT004, on the prepared text"
@@ -290,7 +290,7 @@ def _is_not_estimated(run: ResolvedRun, plan: Plan) -> str:
     tasks=predicts_text_tokens,
     severity=Severity.WARN,
     level=Level.STATIC,
-    inapplicable=_is_not_estimated,
+    inapplicable=_why_epochs_not_estimated,
 )
 def _memorized_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that reads a small text many times, by the size of its files.

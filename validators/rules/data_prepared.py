@@ -19,7 +19,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Severity, Violation
 from validators.rule import CannotTellError, Violations, data_rule, require_group
-from validators.rules.model import fitting_vocabulary
+from validators.rules.model import vocabulary_hint
 from validators.tasks import masks_tokens
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("tokenizer", message, PREPARE)
     elif prepared.max_token_id >= rows:
         yield Violation(
-            "tokenizer", f"{held}, but the model has {rows:,} embedding rows", fitting_vocabulary(run.config)
+            "tokenizer", f"{held}, but the model has {rows:,} embedding rows", vocabulary_hint(run.config)
         )
     yield from foreign_ids(prepared.token_ids)
 

@@ -22,7 +22,7 @@ MAX_ALTERED = 0.02
 """Maximum share of altered words; English text has fewer words with accents, mostly foreign names."""
 
 
-def _has_no_files(run: ResolvedRun, plan: Plan) -> str:
+def _why_no_files(run: ResolvedRun, plan: Plan) -> str:
     dataset = run.config.dataset
     has_path = bool(dataset.path) and not is_remote(dataset)
     is_local = has_path or any(corpus.path for corpus in dataset.mixture)
@@ -33,7 +33,7 @@ def _text_key(run: ResolvedRun) -> str:
     return "dataset.mixture" if run.config.dataset.mixture else "dataset.path"
 
 
-text_rule = partial(rule, level=Level.HOST, needs=("text",), inapplicable=_has_no_files)
+text_rule = partial(rule, level=Level.HOST, needs=("text",), inapplicable=_why_no_files)
 
 
 @text_rule("DAT031", "text-left-out", severity=Severity.WARN)
@@ -144,14 +144,14 @@ def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> V
             yield Violation(_text_key(run), message, f"{hint}dataset.path to the training files alone")
 
 
-def _reason_texts_are_split(run: ResolvedRun, plan: Plan) -> str:
+def _why_texts_are_not_counted(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why texts cannot be counted against rows: they are remote, or split; else empty."""
     is_split = run.config.dataset.long_documents == "split" and not spec_of(run.config).labels_texts
-    return _has_no_files(run, plan) or ("long texts are split into several rows" if is_split else "")
+    return _why_no_files(run, plan) or ("long texts are split into several rows" if is_split else "")
 
 
 @rule("DAT037", "fewer-texts-than-rows", severity=Severity.FAIL, level=Level.HOST, needs=("text",),
-      inapplicable=_reason_texts_are_split)  # fmt: skip
+      inapplicable=_why_texts_are_not_counted)  # fmt: skip
 def fewer_texts_than_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Fewer training texts than a microbatch has rows.
 

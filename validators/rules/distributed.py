@@ -27,12 +27,12 @@ LINK_SHARE = 0.4
 Value = TypeVar("Value")
 
 
-def _is_single_process(run: ResolvedRun, plan: Plan) -> str:
+def _why_no_ranks(run: ResolvedRun, plan: Plan) -> str:
     return "" if run.config.distributed.nproc_per_node > 1 else "each node runs one process"
 
 
-def _is_single_process_or_cpu(run: ResolvedRun, plan: Plan) -> str:
-    return _is_single_process(run, plan) or ("" if _needs_gpus(run) else "no profile requires a GPU")
+def _why_no_gpu_ranks(run: ResolvedRun, plan: Plan) -> str:
+    return _why_no_ranks(run, plan) or ("" if _needs_gpus(run) else "no profile requires a GPU")
 
 
 def _require_distributed(run: ResolvedRun, facts: Facts) -> DistributedFacts:
@@ -59,7 +59,7 @@ ranks_rule = partial(
     level=Level.DISTRIBUTED,
     needs=("distributed",),
     waivable=False,
-    inapplicable=_is_single_process,
+    inapplicable=_why_no_ranks,
 )
 
 
@@ -92,7 +92,7 @@ def ranks_that_differ(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(PATH, message, "start all ranks with the same run file")
     code = {rank.rank: rank.code_digest for rank in distributed.ranks}
     for rank in _ranks_that_differ(code, _most_common_value(code)):
-        message = f"the code of rank {rank} differs from that of most ranks"
+        message = f"rank {rank} runs different code from most ranks"
         yield Violation(PATH, message, "install one version of the project for all ranks")
     yield from _differing_versions({rank.rank: rank.versions for rank in distributed.ranks})
 
@@ -164,7 +164,7 @@ def _format_collective(case: CollectiveFacts) -> str:
     severity=Severity.WARN,
     level=Level.DISTRIBUTED,
     needs=("distributed", "gpu_health"),
-    inapplicable=_is_single_process_or_cpu,
+    inapplicable=_why_no_gpu_ranks,
 )
 def slow_links(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """GPUs that exchange gradients at a rate far below the bandwidth of their links.
@@ -258,7 +258,7 @@ def diverging_replicas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
     ## Example
     ```text
-    after a resume: the weights of rank 1 differ from those of most ranks
+    after a resume: the weights of rank 1 differ from the weights of most ranks
     ```
 
     ## Use instead
@@ -271,7 +271,7 @@ def diverging_replicas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
         raise CannotTellError("the weights of the test model were not compared")
     for moment in distributed.parameters:
         for rank in _ranks_with_other_digest(moment):
-            message = f"{moment.moment}: the weights of rank {rank} differ from those of most ranks"
+            message = f"{moment.moment}: the weights of rank {rank} differ from the weights of most ranks"
             yield Violation(PATH, message, f"check the files that rank {rank} reads, then its device")
 
 

@@ -208,7 +208,7 @@ def cramped_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
 
 
-def _has_no_tracker(run: ResolvedRun, plan: Plan) -> str:
+def _why_no_tracker(run: ResolvedRun, plan: Plan) -> str:
     return "" if _requested_trackers(run) else "the only tracker is jsonl"
 
 
@@ -222,7 +222,7 @@ def _requested_trackers(run: ResolvedRun) -> tuple[str, ...]:
     severity=Severity.FAIL,
     level=Level.HOST,
     needs=("tracker",),
-    inapplicable=_has_no_tracker,
+    inapplicable=_why_no_tracker,
 )
 def unreachable_tracker(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An experiment tracker that is enabled but cannot be used.

@@ -22,7 +22,7 @@ MAX_LOSS_CHANGE = 0.01
 """Maximum relative change of the loss. float8_rowwise: 0.06 % at 245M parameters, 0.16 % at 1.3 billion."""
 
 
-def reason_low_precision_is_off(run: ResolvedRun, plan: Plan) -> str:
+def why_no_low_precision(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why low-precision rules do not apply; empty if they apply."""
     return "" if enabled_conversions(run.config) else "no section of low precision is enabled"
 
@@ -32,9 +32,9 @@ def enabled_conversion(run: ResolvedRun) -> Conversion:
     return enabled_conversions(run.config)[0]
 
 
-def has_no_gpu_recipe(run: ResolvedRun, plan: Plan) -> str:
+def why_no_gpu_recipe(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why rules about GPU recipes do not apply; empty if they apply."""
-    if off := reason_low_precision_is_off(run, plan):
+    if off := why_no_low_precision(run, plan):
         return off
     conversion = enabled_conversion(run)
     if conversion.recipe.is_emulated:
@@ -47,7 +47,7 @@ def has_no_gpu_recipe(run: ResolvedRun, plan: Plan) -> str:
     "low-precision-elsewhere",
     severity=Severity.FAIL,
     level=Level.STATIC,
-    inapplicable=reason_low_precision_is_off,
+    inapplicable=why_no_low_precision,
 )
 def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A low-precision recipe in a run that does not support it.
@@ -97,7 +97,7 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     if not config.datacollator.pack_sequences:
         key = "datacollator.pack_sequences"
         yield Violation(key, f"{name} needs packed rows", f"set {key} to true, or {remove}")
-    if not has_no_gpu_recipe(run, plan) and not config.trainer.torch_compile:
+    if not why_no_gpu_recipe(run, plan) and not config.trainer.torch_compile:
         key = "trainer.torch_compile"
         message = f"{name} quantizes the inputs of each product, but {key} is false"
         yield Violation(key, message, f"set {key} to true, or {remove}")
@@ -137,7 +137,7 @@ def _sharding_violations(run: ResolvedRun, conversion: Conversion) -> Violations
     "nothing-in-low-precision",
     severity=Severity.FAIL,
     level=Level.STATIC,
-    inapplicable=reason_low_precision_is_off,
+    inapplicable=why_no_low_precision,
 )
 def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A recipe that converts few layers, or none.
@@ -183,7 +183,7 @@ def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     "low-precision-sizes",
     severity=Severity.FAIL,
     level=Level.STATIC,
-    inapplicable=reason_low_precision_is_off,
+    inapplicable=why_no_low_precision,
 )
 def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Sizes that the matrix products of a recipe do not support.
@@ -215,9 +215,7 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     sizes = {size for each in conversion.convertible([*list_linear_layers(plan.shape)]) for size in each[2:]}
     if odd := sorted(size for size in sizes if size % multiple):
         message = f"{name} needs widths divisible by {multiple}, not {listed([str(each) for each in odd])}"
-        yield Violation(
-            "model", message, f"change {_keys_of_uneven_widths(plan.shape, multiple)}, or {remove}"
-        )
+        yield Violation("model", message, f"change {_uneven_width_keys(plan.shape, multiple)}, or {remove}")
     tokens = plan.tokens_per_microbatch.value
     if tokens % multiple:
         message = f"{name} needs a multiple of {multiple} tokens in a microbatch, not {tokens:,}"
@@ -225,7 +223,7 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         yield Violation(LENGTH, message, f"set {LENGTH} to {length}, or {remove}")
 
 
-def _keys_of_uneven_widths(shape: ModelShape, multiple: int) -> str:
+def _uneven_width_keys(shape: ModelShape, multiple: int) -> str:
     """Return the keys of widths that are not divisible by `multiple`, for a hint."""
     wide = f"model.intermediate_size (the feed-forward is {shape.feed_forward_width} wide)"
     widths = {"model.hidden_size": shape.hidden_size, wide: shape.feed_forward_width}
@@ -242,7 +240,7 @@ def _format_version(version: Version) -> str:
     severity=Severity.FAIL,
     level=Level.GPU,
     needs=("gpus", "software"),
-    inapplicable=has_no_gpu_recipe,
+    inapplicable=why_no_gpu_recipe,
 )
 def _low_precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A recipe whose matrix products the GPU does not have.
@@ -288,7 +286,7 @@ def _low_precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
         yield Violation(key, message, f"install torch for CUDA {least}, or {conversion.disable_hint}")
 
 
-@rehearsal_rule("PRE011", "low-precision-slower", severity=Severity.FAIL, inapplicable=has_no_gpu_recipe)
+@rehearsal_rule("PRE011", "low-precision-slower", severity=Severity.FAIL, inapplicable=why_no_gpu_recipe)
 def _low_precision_slower(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A recipe that is not faster than bf16.
 
@@ -325,7 +323,7 @@ def _low_precision_slower(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
 
 @rehearsal_rule(
-    "PRE012", "low-precision-changes-loss", severity=Severity.FAIL, inapplicable=reason_low_precision_is_off
+    "PRE012", "low-precision-changes-loss", severity=Severity.FAIL, inapplicable=why_no_low_precision
 )
 def _low_precision_changes_loss(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A recipe that changes the loss from the start.

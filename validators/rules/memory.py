@@ -33,7 +33,7 @@ OF_ONE_NODE = (2, 4, 8)
 """Numbers of processes per node that hints may suggest."""
 
 
-def _device_is_unknown(run: ResolvedRun, plan: Plan) -> str:
+def _why_memory_is_unknown(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why rules about the memory of a device do not apply; empty if they apply."""
     return "the memory of the device is unknown" if plan.device_memory_mib.value is None else ""
 
@@ -81,7 +81,7 @@ def _sharding_hint(config: RunConfig, sharded: RunConfig) -> str:
     "memory-beyond-device",
     severity=Severity.FAIL,
     level=Level.STATIC,
-    inapplicable=_device_is_unknown,
+    inapplicable=_why_memory_is_unknown,
 )
 def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A step that needs more than 90 % of the device memory.
@@ -242,7 +242,8 @@ def memory_not_as_predicted(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     if memory.peak_reserved_mib >= MAX_RESERVED * memory.peak_allocated_mib:
         yield Violation(
             PATH,
-            f"{memory.peak_reserved_mib:,} MiB reserved for {memory.peak_allocated_mib:,} MiB allocated",
+            f"the allocator reserves {memory.peak_reserved_mib:,} MiB for tensors of "
+            f"{memory.peak_allocated_mib:,} MiB (limit {MAX_RESERVED:g} times)",
             "use constant shapes, or set PYTORCH_ALLOC_CONF=expandable_segments:True",
         )
 

@@ -147,7 +147,7 @@ def _head_violations(shape: ModelShape, *, runs_own_kernels: bool) -> Violations
     def fits(head_size: int) -> bool:
         return is_supported(head_size) and not (needs_pairs and head_size % 2)
 
-    hint = _fitting_sizes(hidden, heads, [size for size in HEAD_SIZES if fits(size)])
+    hint = _head_count_hint(hidden, heads, [size for size in HEAD_SIZES if fits(size)])
     if size * heads != shape.attention_width:
         yield Violation(HEADS, f"hidden_size {hidden} is not divisible by {heads} heads", hint)
         return
@@ -158,7 +158,7 @@ def _head_violations(shape: ModelShape, *, runs_own_kernels: bool) -> Violations
         yield Violation(HEADS, f"head size {size} is not supported by {names}", hint)
 
 
-def _fitting_sizes(hidden: int, heads: int, head_sizes: Sequence[int]) -> str:
+def _head_count_hint(hidden: int, heads: int, head_sizes: Sequence[int]) -> str:
     """Return a hint with numbers of heads that result in one of these head sizes, near the usual size.
 
     If no number of heads does, the hint is the closest width for the present number.
@@ -193,14 +193,14 @@ def _vocabulary_violations(run: ResolvedRun, tokenizer: TokenizerSize | None) ->
         is_of_weights = run.origin("model.vocab_size").kind == "default"
         key = "model.pretrained_checkpoint" if is_of_weights else "model.vocab_size"
         message = f"the model has {rows:,} embedding rows, but {tokenizer.source}"
-        yield Violation(key, message, fitting_vocabulary(config))
+        yield Violation(key, message, vocabulary_hint(config))
 
 
-def fitting_vocabulary(config: RunConfig) -> str:
+def vocabulary_hint(config: RunConfig) -> str:
     """Return the hint for a tokenizer with more tokens than the model has embedding rows."""
     if (weights := initial_weights(config)) is not None:
         if config.tokenizer.path == weights:
-            return f"copy the tokenizer of {weights} again: the model has no rows for tokens added later"
+            return f"copy the tokenizer of {weights} again: the model has no embedding rows for added tokens"
         return f"set tokenizer.path to the tokenizer of model.pretrained_checkpoint, {weights}"
     return "remove model.vocab_size: the default is the size of the tokenizer"
 

@@ -40,7 +40,7 @@ CHECK_THE_MASKS = "check the initial weights, and how datacollator masks the tar
 CHECK_THE_LABELS = "check the initial weights, and the labels"
 
 
-def _is_not_repeated(run: ResolvedRun, plan: Plan) -> str:
+def _why_not_repeated(run: ResolvedRun, plan: Plan) -> str:
     family = model_family(run.config)
     return "" if family.has_numerics_probes else f"steps of type {family.name} are not repeated"
 
@@ -218,7 +218,7 @@ def wrong_direction(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from _judge_probes(plan, facts, ("direction",), (direction,)).conclude(run)
 
 
-@numerics_rule("NUM004", "step-not-repeatable", severity=Severity.WARN, inapplicable=_is_not_repeated)
+@numerics_rule("NUM004", "step-not-repeatable", severity=Severity.WARN, inapplicable=_why_not_repeated)
 def step_not_repeatable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Two identical steps with different results.
 

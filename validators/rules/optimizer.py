@@ -137,7 +137,7 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
 
 def _relative_update_rms(config: RunConfig, shape: ModelShape) -> float:
-    """Return the RMS of a Muon update relative to that of the initial weights."""
+    """Return the RMS of a Muon update relative to the RMS of the initial weights."""
     optimizer = config.optimizer
     update = (optimizer.muon_lr or optimizer.lr) * _update_rms(optimizer, shape.hidden_size)
     return update / shape.initial_rms
@@ -154,7 +154,7 @@ def _recipe_rate(optimizer: OptimizerConfig, hidden: int) -> float:
     return matched * MATCHED_RMS / _update_rms(optimizer, hidden)
 
 
-def _has_no_record(run: ResolvedRun, plan: Plan) -> str:
+def _why_no_recorded_rate(run: ResolvedRun, plan: Plan) -> str:
     if predicts_text_tokens(spec_of(run.config)):
         source = run.config.trainer.eval_source_path
         is_own = source is not None and source == initial_weights(run.config)
@@ -169,7 +169,7 @@ def _has_no_record(run: ResolvedRun, plan: Plan) -> str:
     "rate-far-from-record",
     severity=Severity.WARN,
     level=Level.STATIC,
-    inapplicable=_has_no_record,
+    inapplicable=_why_no_recorded_rate,
     tasks=lambda task: predicts_text_tokens(task) or trains_on_conversations(task) or has_labels(task),
 )
 def _rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:

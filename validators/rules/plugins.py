@@ -136,7 +136,7 @@ def resumed_with_edited_plugin(run: ResolvedRun, plan: Plan, facts: Facts) -> Vi
 
     ## Example
     ```text
-    plug-ins differ from those of runs/first/checkpoints/800: helpers.py was edited
+    plug-ins have changed since runs/first/checkpoints/800: helpers.py was edited
     ```
 
     ## Use instead
@@ -147,7 +147,7 @@ def resumed_with_edited_plugin(run: ResolvedRun, plan: Plan, facts: Facts) -> Vi
     """
     resume = require_group(facts.resume)
     if resume.is_verified and resume.plugin_differences:
-        message = f"plug-ins differ from those of {resume.target}: {'; '.join(resume.plugin_differences)}"
+        message = f"plug-ins have changed since {resume.target}: {'; '.join(resume.plugin_differences)}"
         hint = (
             "restore the files, set another trainer.output_dir for a new run, or accept the change with a "
             "waiver of PLG003"

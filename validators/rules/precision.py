@@ -17,11 +17,11 @@ MASTER = "float32"
 PATH = "trainer.mixed_precision"
 
 
-def _needs_no_bf16(run: ResolvedRun, plan: Plan) -> str:
+def _why_bf16_is_optional(run: ResolvedRun, plan: Plan) -> str:
     return "" if run.is_production or run.device == "cuda" else "the run uses no GPU"
 
 
-@rule("PRE001", "fp32-on-gpu", severity=Severity.FAIL, level=Level.STATIC, inapplicable=_needs_no_bf16)
+@rule("PRE001", "fp32-on-gpu", severity=Severity.FAIL, level=Level.STATIC, inapplicable=_why_bf16_is_optional)
 def fp32_on_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A production run, or another run on a GPU, in fp32.
 

@@ -23,7 +23,7 @@ temperature of the hardest have at least 1/e of its weight: their number grows w
 FEW_SHARED, MANY_SHARED = 0.01, 0.1
 """Minimum shares for a violation: of the evaluation, as for whole copies (DAT022), and of training pairs."""
 MAX_FALSE = 0.1
-"""Share of the documents of a step that are masked, which is what its batch is smaller by."""
+"""Share of a step's documents that are also masked; the batch is smaller by this share."""
 MAX_WEIGHT = 10.0
 """Maximum weight of the masked-LM loss; the page of TSK017 has the measurements."""
 
@@ -138,13 +138,13 @@ def texts_of_pairs_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     if (share := counts.get("eval_shared")) and share >= FEW_SHARED:
         yield Violation(
             "dataset.path",
-            f"{percent(share)} of the evaluation pairs have a query or a document of the training pairs",
+            f"{percent(share)} of the evaluation pairs share a query or a document with the training pairs",
             "hold out all pairs of a text in a separate file, or compare such runs only with each other",
         )
     if (share := counts.get("source_shared")) and share >= MANY_SHARED:
         yield Violation(
             "dataset.mixture",
-            f"{percent(share)} of the training pairs have a query or a document of another source",
+            f"{percent(share)} of the training pairs share a query or a document with another source",
             "remove the pairs from one of the sources, or lower its weight",
         )
 

@@ -240,7 +240,7 @@ def random_head(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         return
     parts = printable(listed(data.random_head))
     folder = _weights_folder(data.weights)
-    message = f"starts from random values, although {folder} has a head of this task: {parts}"
+    message = f"the head starts from random values, although {folder} has a head of this task: {parts}"
     key = labels(run.config).setting
     hint = f"set {key} to the labels in its config.json, or model.pretrained_checkpoint to an encoder"
     yield Violation("model.pretrained_checkpoint", message, hint)

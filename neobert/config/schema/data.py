@@ -91,7 +91,7 @@ class DatasetConfig(ConfigSection):
     name: str | None = key(
         None,
         "Dataset on the Hugging Face Hub, or builtin:python-docs (the documentation of CPython), "
-        "builtin:conversations (300 short ones) or builtin:questions (149 with answers).",
+        "builtin:conversations (300 short conversations) or builtin:questions (149, with answers).",
         replaces=("path", "mixture", "train_split"),
     )
     config: str | None = key(None, "Configuration of the Hub dataset.")

@@ -135,7 +135,7 @@ class WatchdogConfig(ConfigSection):
         30.0, "Grace period between SIGTERM and SIGKILL, in seconds."
     )
     max_restarts: Annotated[int, ge(0), le(100)] = key(
-        3, "Restarts from the same checkpoint, at most; 0: no restarts."
+        3, "Maximum number of restarts from the same checkpoint; 0: no restarts."
     )
     heartbeat_interval_s: Annotated[float, gt(0), le(600)] = key(
         10.0, "Maximum time between two heartbeats of a rank, in seconds; hangs are not detected sooner."

@@ -21,7 +21,9 @@ class PluginsConfig(ConfigSection):
         (), "Functions of predictions and labels, reported as eval/*.", affects="cadence"
     )
     hooks: tuple[NonEmpty, ...] = reference(
-        (), "Classes or functions that return an object to notify.", affects="reporting"
+        (),
+        "Classes, or functions that return an object, whose methods are called on events of the run.",
+        affects="reporting",
     )
     dataset: NonEmpty | None = of_data(
         None, "Function that returns the rows of a split, instead of dataset.path, name and mixture."

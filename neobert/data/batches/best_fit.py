@@ -92,8 +92,8 @@ def spread_decreasing(
 
     This spreads long documents, and the short ones that fill the remaining space, over all `num_bins` bins,
     so that no bin needs many more documents than the mean. Best fit packs the shortest documents
-    (`finishing_share` of all tokens) and those that fit in no bin, and opens more bins if necessary. Returns
-    the document indices in order of assignment [N], the bin of each [N], and the number of bins.
+    (`finishing_share` of all tokens) and documents that fit in no bin, and opens more bins if necessary.
+    Returns the document indices in order of assignment [N], the bin of each [N], and the number of bins.
     """
     documents = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[documents])
@@ -110,7 +110,7 @@ def spread_decreasing(
 
 
 def _assign_to_emptiest(lengths: Indices, capacity: int, limit: int, num_bins: int) -> Indices:
-    """Assign each document to the bin with the fewest tokens; return the bins [n], -1 if one does not fit."""
+    """Return the bin of each document [n], the one with the fewest tokens so far; -1 if it does not fit."""
     # A heap of integers, load * num_bins + bin: the emptiest bin first, then the lowest number.
     heap = list(range(num_bins))
     counts = [0] * num_bins

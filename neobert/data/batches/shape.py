@@ -88,7 +88,7 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
 
 
 def with_slots_for_pieces(shape: Derived[BatchShape], length: int | None) -> Derived[BatchShape]:
-    """Add slots for pieces of `length` tokens (None: no pieces) in all steps: the shape is static."""
+    """Add slots for pieces of `length` tokens, in all steps, as the shape is static; None adds none."""
     if length is None:
         return shape
     cuts = shape.value.capacity // length

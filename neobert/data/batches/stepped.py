@@ -1,8 +1,8 @@
 """Mixtures in which each optimizer step reads one corpus, so that similar texts are compared.
 
 A step takes the next examples of a pass over its corpus, always the same number, and packs them into its
-microbatches; the last ones of a pass, which are fewer, are left out. The corpus of each step of a window is
-computed from the number of the window alone.
+microbatches; the last examples of a pass, too few for a step, are left out. The corpus of each step of a
+window is computed from the number of the window alone.
 
 Shapes: n examples of a window, N segments of all corpora.
 """
@@ -33,7 +33,7 @@ _CORPUS_STREAM, _STEP_STREAM = 0x736F75726365, 0x73746570
 
 @dataclass(frozen=True, eq=False)
 class SteppedText(MixedText):
-    """Several weighted corpora in one token store. A step reads one; shares are shares of the steps."""
+    """Several weighted corpora in one token store. A step reads one; `shares` are fractions of the steps."""
 
     def corpus_lengths(self, corpus: CorpusSlice) -> NDArray[np.int64]:
         """Return the lengths in tokens of a fixed sample of a corpus's examples."""
@@ -42,7 +42,7 @@ class SteppedText(MixedText):
         return self.store.lengths(corpus.first + places)
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return sampled lengths of the corpus with the shortest examples, which has the most per step."""
+        """Return sampled lengths of the corpus with the shortest examples, of which most fit into a step."""
         return min(map(self.corpus_lengths, self.corpora), key=lambda lengths: float(lengths.mean()))
 
     @cached_property

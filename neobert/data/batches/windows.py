@@ -39,8 +39,8 @@ NEWEST_PACKER = 4
 # Version 0.2.0 wrote packer 3; its runs keep their padded rows, too.
 FIRST_WITH_SIMILAR_ROWS = 4
 SORTED_TOGETHER, FEWEST_GROUPS = 50, 8
-"""Microbatches of padded rows whose examples are sorted by length together, and the least number of such
-groups in a window: with few, the same examples would be in one microbatch in every epoch."""
+"""Number of microbatches of padded rows whose examples are sorted by length together, and minimum number of
+such groups in a window: with fewer, the same examples would share a microbatch in every epoch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def open_corpus(
     """Open the data that a config names.
 
     `rows` are the fields of the task, by default the text alone; `describe` identifies the content of a file;
-    `plugged` are the splits of a plug-in, instead of those that the config names.
+    `plugged` are the splits of a plug-in, which replace the data that the config names.
 
     Evaluation documents come from the first of these that applies: `eval_split`; a split named validation,
     eval, test or dev; the first `eval_samples` training documents; the `validation_split` share of the

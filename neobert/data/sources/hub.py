@@ -50,7 +50,7 @@ def is_unreachable() -> bool:
 
 @contextmanager
 def suppress_logs(library: str = "huggingface_hub") -> Iterator[None]:
-    """Suppress a library's log messages below ERROR, by default the Hub client's about retries."""
+    """Suppress a library's log messages below ERROR, by default the Hub client's messages about retries."""
     logger = logging.getLogger(library)
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -114,7 +114,7 @@ def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping
 
 
 def _import_datasets(location: str) -> Any:
-    """Return the library `datasets`. Raises DAT001 without it: runs on other text do not need it."""
+    """Import the library `datasets`, which runs on other text do not need. Raises DAT001 if that fails."""
     try:
         import datasets
     except ImportError as error:

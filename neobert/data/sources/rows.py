@@ -19,7 +19,7 @@ class UnknownLabelError(ProjectError):
 
 CANDIDATES = ("text", "sentence", "content")
 TEXT_SETTING, TEXT_OPTION = "dataset.text_column", "--column"
-"""Key of a run file, and option of commands without one, that names the column of the text."""
+"""Key of a run file, and option of commands without a run file, that name the text column."""
 NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)?")
 TRUTH_VALUES = {"False": "0", "True": "1"}
 """Truth values as text, of JSON and parquet and as pandas writes them into CSV, and their numbers."""

@@ -30,10 +30,10 @@ Rows = Iterator[tuple[str, Mapping[str, Any]]]
 MAX_ROWS, MAX_BYTES = 1024, 1 << 24
 BEGINNING_LINES = 4
 MESSAGES = "messages"
-"""Column of a row that is a list without columns: only conversations are written in that form."""
+"""Column for a row that is a bare list of messages, the only list that is accepted as a row."""
 _ONE_PER_LINE = "write one JSON object per line"
 _INDENTED = {"{": ".", "[": "'.[]'"}
-"""First lines of indented JSON, each with the jq filter whose results take one line each."""
+"""First lines of indented JSON, each with the jq filter that yields its rows."""
 _RECORDS = "write one JSON object per line; with pandas: to_json(NAME, orient='records', lines=True)"
 _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"
 _QUOTE_TSV = "set dataset.tsv_quotes to false if quotes are plain characters, or quote fields as CSV does"

@@ -140,7 +140,7 @@ def score_statistics(store: SegmentStore | DocumentStream | None) -> dict[str, f
 
 
 def _compare_weight_tokens(config: RunConfig, tokenizer: TokenizerBundle) -> dict[str, int]:
-    """Count the tokens of the initial weights, and those that have another id or none in `tokenizer`.
+    """Count the tokens of the initial weights, and how many of them have another id, or none, in `tokenizer`.
 
     Empty if the weights have no readable tokenizer.json.
     """

@@ -19,8 +19,8 @@ def pair_counts(microbatches: Sequence[Microbatch], per_step: int) -> dict[str, 
     Scored examples are not compared.
 
     Args:
-        microbatches: the first ones of the run, of all ranks in their global order. An incomplete last step
-            is not counted, unless it is the only one.
+        microbatches: the first microbatches of the run, of all ranks in their global order. An incomplete
+            last step is not counted, unless it is the only one.
         per_step: microbatches of a step, of all ranks; if these are fewer, they count as a part of a step.
     """
     size = max(1, min(per_step, len(microbatches)))

@@ -39,7 +39,7 @@ class TokenStore(SegmentStore):
     """Segments of token ids: segment i is `tokens[offsets[i]:offsets[i + 1]]`.
 
     An example is a segment or, with the column `GROUP`, several consecutive ones.
-    `columns` are side columns by name, [T] for those in `token_columns`, else [N].
+    `columns` are side columns by name, [T] for a name in `token_columns`, else [N].
     """
 
     tokens: NDArray[np.unsignedinteger]

@@ -114,9 +114,9 @@ class Column:
 SECOND = Column("second", "int32", is_per_token=False)
 """Side column of pairs: the index of the first token of the second text, from which tokens have type 1."""
 SCORE = Column("score", "float32", is_per_token=False)
-"""Side column of scored texts: the similarity of a document to the query of its example; NaN without one."""
+"""Side column of scored texts: the similarity of a document to its example's query; NaN if not scored."""
 SUPERVISED = Column("supervised", "uint8", is_per_token=True)
-"""Side column that marks the tokens that a model learns to write; the others are its prompts."""
+"""Side column that marks the tokens that a model learns to write; the other tokens are prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class SegmentEncoder:
         return Encoded(tokens, np.array(lengths, np.int64), counts, too_long)
 
     def num_unknown(self, tokens: NDArray[Any]) -> int:
-        """Return how many tokens are the unknown token; 0 for a tokenizer without one."""
+        """Return how many tokens are the unknown token; 0 if the tokenizer has no such token."""
         return 0 if self.unknown_id is None else int((tokens == self.unknown_id).sum())
 
     def token_ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:

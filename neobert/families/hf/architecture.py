@@ -63,7 +63,7 @@ class Architecture(NamedTuple):
         positions: name of the position embedding in the encoder; empty if it has none.
         added_norms: norms of a block whose output, of the type of their weights, is added to the stream.
         heads: heads by the auto class of the model.
-        attention_dropout: setting of the dropout of attention, and its default.
+        attention_dropout: setting of attention dropout, and its default.
         dropout: setting of the dropout of the outputs of blocks, and its default; None: they have none.
         embedding_dropout: setting of embedding dropout; empty if the setting of `dropout` sets it too.
         poolings: poolings of the classifier of texts, by this project's names, with transformers' value of

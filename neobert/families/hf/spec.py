@@ -104,7 +104,7 @@ def requested_kernels(section: HfModelConfig) -> tuple[str, str]:
 
 
 def dropout(section: HfModelConfig) -> float:
-    """Return the largest probability of dropout of attention or of the outputs of blocks."""
+    """Return the largest dropout probability of attention and of the outputs of blocks."""
     settings, architecture = read_model_settings(section)
     known = (architecture.attention_dropout, architecture.dropout)
     return max(settings.number(*each) for each in known if each is not None)
@@ -221,8 +221,8 @@ HF = Family(
     kernel_key="model.type",
     kernel_hint="report a bug with the versions of torch and transformers",
     attention_key=DROPOUT_KEY,
-    attention_reason="the model has dropout of attention, which only sdpa computes",
-    attention_hint=f"set {DROPOUT_KEY} to 0, which trains without dropout of attention",
+    attention_reason="the model has attention dropout, which only sdpa computes",
+    attention_hint=f"set {DROPOUT_KEY} to 0, which trains without attention dropout",
     modules="the transformers modules",
     with_kernels=lambda section, _blocks: section,
     unsupported=unsupported_keys,
