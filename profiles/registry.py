@@ -267,7 +267,7 @@ def shipped_profile(file: str) -> Loaded:
 
 def _build_profile(layers: Layers) -> Loaded:
     about, documents, resolution, otherwise = _read_profile(layers)
-    return _describe(about, resolution, otherwise, layers.files), documents
+    return _profile_from_resolution(about, resolution, otherwise, layers.files), documents
 
 
 def _read_profile(layers: Layers) -> tuple[ProfileAbout, tuple[Document, ...], Resolution, RunConfig]:
@@ -286,7 +286,7 @@ def _profile_content_digest(about: ProfileAbout, config: RunConfig, otherwise: R
     return sha256(content | ({} if otherwise == config else {"otherwise": otherwise}))
 
 
-def _describe(
+def _profile_from_resolution(
     about: ProfileAbout, resolution: Resolution, otherwise: RunConfig, files: tuple[str, ...]
 ) -> Profile:
     digest = _profile_content_digest(about, resolution.config, otherwise)

@@ -119,7 +119,7 @@ def _read_seed_result(run: ResolvedRun, folder: Path, seed: int) -> dict[str, An
         "commit": manifest.get("git_sha"),
         "code_diff_sha256": _code_diff_sha256(folder, manifest),
         "torch": receipt.versions.get("torch"),
-        "hardware": _hardware(run, folder),
+        "hardware": _describe_hardware(run, folder),
     }
 
 
@@ -218,7 +218,7 @@ def _mean_over_runs(runs: Sequence[Mapping[str, Any]], name: str) -> float | Non
     return None if None in values else fmean(values)
 
 
-def _hardware(run: ResolvedRun, folder: Path) -> str:
+def _describe_hardware(run: ResolvedRun, folder: Path) -> str:
     """Describe the devices of a run from its preflight facts, as `8 x NAME` or the cores of the CPU."""
     count = run.config.distributed.nproc_per_node
     gpus = get_list(read_json(folder / "facts.json"), "gpus")[:count]

@@ -50,13 +50,13 @@ def render_page(runs: Sequence[RunRecord]) -> str:
         script=script,
         script_hash=_csp_hash(script),
         heading=heading_html(runs[0]) if len(runs) == 1 else headings_html(runs),
-        body=_body(runs),
-        footer=html_text(_footer(runs)),
+        body=_body_html(runs),
+        footer=html_text(_footer_text(runs)),
         data=_data_block(runs),
     )
 
 
-def _body(runs: Sequence[RunRecord]) -> str:
+def _body_html(runs: Sequence[RunRecord]) -> str:
     if len(runs) == 1:
         return details_html(runs[0])
     return differences_html(runs) + "".join(
@@ -64,7 +64,7 @@ def _body(runs: Sequence[RunRecord]) -> str:
     )
 
 
-def _footer(runs: Sequence[RunRecord]) -> str:
+def _footer_text(runs: Sequence[RunRecord]) -> str:
     written = datetime.now(UTC).isoformat(timespec="seconds")
     rows = counted(sum(run.history.num_rows for run in runs), "row")
     return (
