@@ -5,6 +5,7 @@ from math import log
 
 import pytest
 
+from neobert.tasks.specs import SPECS
 from tests.validators.judging import (
     FACTS,
     found,
@@ -27,6 +28,22 @@ def test_a_new_model_knows_nothing(ratio, count):
 def test_a_few_classes_have_a_wider_start(distance, count):
     facts = with_part("learning", vocab_size=2, initial_loss=log(2) + distance)
     run = run_of("task=token_classification", "token_classification.label_names=[O, A]")
+    assert len(found("NUM005", run, facts)) == count
+
+
+def test_labels_that_a_task_derives_from_the_text_have_a_wider_start_too(monkeypatch):
+    """A few classes are a few classes, whether the data has them or the target rule computes them."""
+    derived = replace(SPECS["token_classification"], labels=None)
+    monkeypatch.setitem(SPECS, "token_classification", derived)
+    facts = with_part("learning", vocab_size=4, initial_loss=log(4) + 0.3)
+    run = run_of("task=token_classification", "token_classification.label_names=[O, A, B, C]")
+    assert found("NUM005", run, facts) == []
+
+
+@pytest.mark.parametrize(("plugin", "count"), [(["plugins.loss=yaml:dump"], 0), ([], 1)])
+def test_a_loss_of_ones_own_has_no_uniform_start(plugin, count):
+    facts = with_part("learning", vocab_size=2, initial_loss=7.785)
+    run = run_of("task=token_classification", "token_classification.label_names=[O, A]", *plugin)
     assert len(found("NUM005", run, facts)) == count
 
 

@@ -21,10 +21,11 @@ from validators.rehearsal_parts import require_measured, require_rehearsal
 from validators.rule import CannotTellError, Violations, rehearsal_rule, require_group, rule
 
 if TYPE_CHECKING:
+    from neobert.config.schema import RunConfig
     from neobert.runfiles.answer_kinds import AnswerKind
     from neobert.tasks.spec import TaskSpec
     from validators.facts_numerics import NumericsFacts, PathFacts, ProbeFacts, ProbeName
-    from validators.facts_rehearsal import OverfitFacts
+    from validators.facts_rehearsal import LearningFacts, OverfitFacts
 
 INITIAL_LOSS_SHARE = 0.15
 OTHER_BACKEND = "set model.attn_backend or model.kernel_backend to a path that passes"
@@ -255,10 +256,11 @@ def _does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Compares the loss of the first step with ln(vocabulary), within 15 %, for a classification with
-    ln(classes), within 1, unless the run starts from pretrained weights; then trains ten steps on one
-    microbatch at the peak rate, and requires that its loss falls by 2 %. Fails if the first or last loss is
-    not finite, and if the run stops itself because of a non-finite loss, a loss spike
-    (`guard.loss_spike_factor`), or weights that get no gradient in step 1 (TRN003).
+    ln(classes), within 1, unless the run starts from pretrained weights or has a loss of its own
+    (`plugins.loss`); then trains ten steps on one microbatch at the peak rate, and requires that its loss
+    falls by 2 %. Fails if the first or last loss is not finite, and if the run stops itself because of a
+    non-finite loss, a loss spike (`guard.loss_spike_factor`), or weights that get no gradient in step 1
+    (TRN003).
 
     ## Why is this bad?
     An initial loss far below ln(vocabulary) means that targets leak into the input; far above it, that the
@@ -285,16 +287,20 @@ def _does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     initial, uniform = learning.initial_loss, log(learning.vocab_size)
     task = spec_of(run.config)
     check = CHECK_THE_MASKS if task.predicts == "masked" else CHECK_THE_LABELS
-    is_fresh = initial_weights(run.config) is None and learning.vocab_size > 1  # a score has no uniform loss
     if initial is None:
         yield Violation("model", "the initial loss is not finite", check)
-    elif is_fresh and abs(initial - uniform) > (allowed := _initial_loss_tolerance(task, uniform)):
+    elif _starts_uniform(run.config, learning) and abs(initial - uniform) > (allowed := _initial_loss_tolerance(task, uniform)):
         message = (
             f"the initial loss is {initial:.4g}, but ln({learning.vocab_size:,}) is {uniform:.4g} "
             f"(within {allowed:.2g})"
         )
         yield Violation("model", message, check)
     yield from _overfit_violations(learning.overfit, task)
+
+
+def _starts_uniform(config: RunConfig, learning: LearningFacts) -> bool:
+    """Return whether the first loss is about ln(classes): new weights, cross-entropy and not of scores."""
+    return initial_weights(config) is None and config.plugins.loss is None and learning.vocab_size > 1
 
 
 def _initial_loss_tolerance(task: TaskSpec, uniform: float) -> float:
@@ -304,7 +310,7 @@ def _initial_loss_tolerance(task: TaskSpec, uniform: float) -> float:
     nearly the same for every text, which moves the loss of a few classes by up to about 1 either way.
     """
     share = INITIAL_LOSS_SHARE * uniform
-    return share if task.labels is None else max(share, LABELS_LOSS)
+    return share if task.is_self_supervised else max(share, LABELS_LOSS)
 
 
 def _overfit_violations(overfit: OverfitFacts, task: TaskSpec) -> Violations:
