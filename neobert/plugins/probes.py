@@ -68,9 +68,7 @@ def record_problems(report: Report, key: str) -> Iterator[None]:
     try:
         yield
     except ProjectError as error:
-        place = f"{error.place}: " if error.place and error.place not in error.message else ""
-        failure = {"key": key, "message": f"{place}{error.message}", "hint": error.hint}
-        report["failures"].append(failure)
+        report["failures"].append({"key": key, "message": error.located_message, "hint": error.hint})
 
 
 @contextmanager
