@@ -16,6 +16,7 @@ from typing import Any
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
 from launcher.process.child_start import RUN_MODULE
 from launcher.process.process_tree import kill_at_exit, kill_tree
+from launcher.process.termination import signal_name
 from launcher.process.waiting_child import WaitingChild
 from neobert.progress import MARK
 
@@ -172,4 +173,5 @@ def _module_or_program(command: Sequence[str]) -> str:
 
 def _last_output(output: bytes, returncode: int) -> str:
     lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
-    return " / ".join(lines[-TAIL_LINES:]) or f"exit {returncode}"
+    ended = f"exit {returncode}" if returncode >= 0 else f"killed by {signal_name(-returncode)}"
+    return " / ".join(lines[-TAIL_LINES:]) or ended

@@ -57,4 +57,14 @@ def _examine_plugins(subject: Subject, hash_seed: str, *, is_again: bool) -> dic
         path = Path(folder, "request.json")
         path.write_text(json.dumps(request), encoding="utf-8")
         environment = child_environment(Path(os.devnull), more={"PYTHONHASHSEED": hash_seed})
-        return run_for_json((*trials.PYTHON, MODULE, str(path)), trials.DATA_S, environment, show_progress)
+        tests = ["importing plug-ins"]
+
+        def note(step: str) -> None:
+            if step.startswith("testing "):
+                tests.append(step)
+            show_progress(step)
+
+        try:
+            return run_for_json((*trials.PYTHON, MODULE, str(path)), trials.DATA_S, environment, note)
+        except IncompleteError as error:
+            raise IncompleteError(f"{error}, while {tests[-1]}") from None

@@ -76,13 +76,14 @@ class Plugin:
             raise self.error_from_exception(error) from error
 
     def error_from_exception(self, error: BaseException, problem: str = "") -> PluginError:
-        """Build the error for an exception, with the last line in the user's files that raised it."""
+        """Build the error for an exception: the last line in the user's files, and the line that raised it."""
         frames = traceback.extract_tb(error.__traceback__)
         own = next((each for each in reversed(frames) if each.filename in self.files), None)
-        place = printable(f"{own.filename}:{own.lineno}") if own is not None else self.label
+        place = self.label if own is None else _describe_line(own)
         raised = f"raised {type(error).__name__}: {_first_line(error)}"
-        hint = f"fix {place}" if problem else f"fix {place}; the log has the traceback"
-        return self.build_error(f"{self.key} ({self.name}) {problem or raised}", hint, place)
+        if frames and frames[-1] is not own and not problem:
+            raised += f" (in {_describe_line(frames[-1])})"
+        return self.build_error(f"{self.key} ({self.name}) {problem or raised}", f"fix {place}", place)
 
     def build_error(self, message: str, hint: str, place: str = "") -> PluginError:
         """Build the `PluginError` PLG002; `place` is by default the file and name of the function."""
@@ -92,6 +93,10 @@ class Plugin:
         """Build the error for an invalid result; `problem` is a predicate, such as "returned None"."""
         hint = f"see neobert.plugins for what {self.key.partition('.')[0]}.{self.kind.name} returns"
         return self.build_error(f"{self.key} ({self.name}) {problem}", hint)
+
+
+def _describe_line(frame: traceback.FrameSummary) -> str:
+    return printable(f"{frame.filename}:{frame.lineno}")
 
 
 def _format_traceback(error: BaseException) -> str:

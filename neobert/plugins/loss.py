@@ -43,11 +43,14 @@ class PluggedLoss:
         places = torch.nonzero_static(is_label, size=num_targets).squeeze(1)
         rows, labels = rows[places], labels[places]
         losses = self.plugin(rows.squeeze(-1) if is_score else rows, labels)
-        if not isinstance(losses, Tensor) or losses.shape != labels.shape or not losses.is_floating_point():
+        if not isinstance(losses, Tensor) or losses.shape != labels.shape:
             shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
             raise self.plugin.invalid_result_error(
                 f"returned {shape} for {num_targets} labels, not a loss for each label"
             )
+        if not losses.is_floating_point():
+            dtype = str(losses.dtype).removeprefix("torch.")
+            raise self.plugin.invalid_result_error(f"returned losses of {dtype}, not of floating point")
         return losses.float().sum()
 
 

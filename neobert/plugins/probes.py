@@ -241,7 +241,8 @@ def test_hooks(plugin: Plugin, config: RunConfig, report: Report) -> None:  # no
         tree = ast.parse(textwrap.dedent("".join(lines)))
         require_saved_state(tree.body[0], inspect.getsourcefile(kind) or kind.__name__, first_line)  # type: ignore[arg-type]
     except PluginProblemError as problem:
-        raise plugin.build_error(problem.message, problem.hint) from None
+        # Its message begins with the file and line of the class, which may be in another file.
+        raise plugin.build_error(problem.message, problem.hint, inspect.getsourcefile(kind) or "") from None
     except (OSError, TypeError):
         return  # a class without source
 

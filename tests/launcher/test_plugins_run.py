@@ -155,6 +155,7 @@ def test_a_metric_of_a_plugin_selects_the_best_checkpoint_and_is_shown(run, comm
 PLANTED = {
     "planted.py": """\
 import importlib
+import json
 import random
 
 import numpy as np
@@ -245,6 +246,10 @@ def detached(logits, labels):
     return F.cross_entropy(logits.detach(), labels, reduction="none")
 
 
+def counts(logits, labels):
+    return labels
+
+
 def first(predictions, labels):
     return {"first": float(predictions[0, 0])}
 
@@ -255,6 +260,10 @@ def accuracy(predictions, labels):
 
 def words(predictions, labels):
     return {"words": "many"}
+
+
+def decoding(predictions, labels):
+    return {"cost": json.loads("")}
 
 
 def raising(predictions, labels):
@@ -281,14 +290,17 @@ LABELLED = {
     "loss=planted.py:drawn": "draws from the global generator of torch",
     "loss=planted.py:of_the_batch": "depends on the other labels of a microbatch",
     "loss=planted.py:summed": "returned () for 48 labels, not a loss for each label",
+    "loss=planted.py:counts": "returned losses of int64, not of floating point",
     "loss=planted.py:infinite": "is not finite",
     "loss=planted.py:detached": "has no gradient",
-    "metrics=[planted.py:first, planted.py:accuracy, planted.py:words, planted.py:raising]": (
+    "metrics=[planted.py:first, planted.py:accuracy, planted.py:words, planted.py:raising, planted.py:decoding]": (
         "(first) returns different values in another order",
         "(accuracy) returned 'accuracy', which the run reports already",
         "(words) returned str as 'words', not a number",
         "(raising) raised TypeError: 'int' object is not subscriptable",
         f"planted.py:{RAISING}: plugins.metrics.3 (raising)",
+        "(decoding) raised JSONDecodeError: Expecting value: line 1 column 1 (char 0) (in ",
+        "json/decoder.py:",
     ),
 }
 
@@ -315,11 +327,20 @@ def test_each_plugin_that_fails_its_tests_is_a_finding_of_the_preflight(run):
     assert refused.code == 1
     output = " ".join(refused.out.split())
     assert output.count("fail PLG002 failing-plugin") == 2
-    assert "Made.on_step changes self.step" in output
+    assert re.search(r"failing-plugin: \S+planted.py:\d+: Made.on_step changes self.step", output)
     assert "of the tokens, but datacollator.mlm_probability is 20.0%" in output
 
     refused = run("preflight", "classify.yaml", "--level", "host", plugins__metrics="[planted.py:raising]")
-    assert f"planted.py:{RAISING}; the log has the traceback" in " ".join(refused.out.split())
+    assert re.search(rf"hint: fix \S+planted.py:{RAISING}\n", refused.out)
+
+
+def test_a_plugin_that_ends_its_process_is_named(run):
+    Path("planted.py").write_text(
+        "import os\n\ndef ending(ids, special, rng, context):\n    os.abort()\n", encoding="utf-8"
+    )
+    refused = run("preflight", "pretrain.yaml", "--level", "host", plugins__masking="planted.py:ending")
+    assert refused.code == 3
+    assert "killed by SIGABRT, while testing plugins.masking (planted.py:ending" in refused.out
 
 
 def test_rows_in_the_order_of_a_set_differ_in_another_process(run):

@@ -9,9 +9,10 @@ from neobert.config import to_dict
 from neobert.config.canonical import to_json
 from profiles.registry import resolve_run
 from tests.validators.judging import found, run_of, with_facts, with_part, with_prepared
-from validators.facts_run import PreparationErrorFacts
+from validators.facts_run import PluginFacts, PluginFailure, PreparationErrorFacts
 from validators.facts_text import TextFacts
 from validators.planning import plan_run
+from validators.rule import CannotTellError
 
 VALUES = re.compile(r"set ([a-z_]+\.[a-z_]+) to (\d+)")
 
@@ -113,6 +114,18 @@ def test_ten_microbatches_of_text_are_not_few(fewer, way):
     tokens = 10 * plan_run(run_of()).tokens_per_microbatch.value - fewer
     (one,) = found("DAT005", run_of(), with_prepared(fill=0.5, num_tokens=tokens))
     assert one.hint.startswith(f"{way}trainer.per_device_train_batch_size")
+
+
+def test_a_plugin_that_fails_while_the_text_is_prepared_is_reported_once():
+    refusal = PreparationErrorFacts(code="PLG002", message="rules.py:3: it raised", hint="fix rules.py:3")
+    facts = replace(with_facts("inspection", refusal=refusal, prepared=None), plugins=None)
+    (one,) = found("DAT014", run_of(), facts)
+    assert one.path == "plugins"
+    failure = PluginFailure(key="plugins.masking", message=refusal.message, hint=refusal.hint)
+    failing = PluginFacts(failures=(failure,))
+    with pytest.raises(CannotTellError, match="rules.py:3: it raised"):
+        found("DAT014", run_of(), replace(facts, plugins=failing))
+    assert found("PLG002", run_of(), replace(facts, plugins=failing))
 
 
 @pytest.mark.parametrize(("hint", "shown"), [("drop it", "drop it"), ("", "delete the prepared folder and")])

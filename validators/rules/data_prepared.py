@@ -34,6 +34,8 @@ MAX_LOST = 0.05
 DEVIATIONS = 5.0
 NO_TEXT, NO_TOKENIZER = "DAT001", "TOK001"
 NOTHING_SUPERVISED, AMBIGUOUS = "SFT001", "DAT013"
+PLUGIN_FAILED = "PLG002"
+"""Code of a preparation error that its rule reports too, if plug-ins were tested before."""
 REPORTED_BY_THEIR_RULES = (NOTHING_SUPERVISED, AMBIGUOUS, UNFINISHED)
 """Codes of preparation errors that have rules of their own."""
 
@@ -77,8 +79,11 @@ def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if facts.data is None and refusal.code in _hub_error_codes(run):
         reason = f"{refusal.message} ({refusal.code}), and the Hub was not checked"
         raise CannotTellError(f"data preparation failed: {reason} ({facts.reason_missing('data')})")
+    if refusal.code == PLUGIN_FAILED and facts.plugins is not None and facts.plugins.failures:
+        raise CannotTellError(f"data preparation failed: {refusal.message}")
     if refusal.code and refusal.code not in REPORTED_BY_THEIR_RULES:
-        yield Violation("dataset", f"{refusal.code}: {refusal.message}", refusal.hint or PREPARE)
+        key = "plugins" if refusal.code == PLUGIN_FAILED else "dataset"
+        yield Violation(key, f"{refusal.code}: {refusal.message}", refusal.hint or PREPARE)
 
 
 def _hub_error_codes(run: ResolvedRun) -> Iterator[str]:
