@@ -76,7 +76,7 @@ class Plugin:
             raise self.error_from_exception(error) from error
 
     def error_from_exception(self, error: BaseException, problem: str = "") -> PluginError:
-        """Build the error for an exception: the last line in the user's files, and the line that raised it."""
+        """Build the error for an exception: last line in the user's files, and where it was raised."""
         frames = traceback.extract_tb(error.__traceback__)
         own = next((each for each in reversed(frames) if each.filename in self.files), None)
         place = self.label if own is None else _describe_line(own)

@@ -286,6 +286,7 @@ PRETRAINING = {
     "dataset=planted.py:shuffled": "when called again (train)",
     "dataset=planted.py:generated": "returned generator for split train, not a sequence",
 }
+METRICS = ("first", "accuracy", "words", "raising", "decoding")
 LABELLED = {
     "loss=planted.py:drawn": "draws from the global generator of torch",
     "loss=planted.py:of_the_batch": "depends on the other labels of a microbatch",
@@ -293,7 +294,7 @@ LABELLED = {
     "loss=planted.py:counts": "returned losses of int64, not of floating point",
     "loss=planted.py:infinite": "is not finite",
     "loss=planted.py:detached": "has no gradient",
-    "metrics=[planted.py:first, planted.py:accuracy, planted.py:words, planted.py:raising, planted.py:decoding]": (
+    f"metrics=[{', '.join(f'planted.py:{name}' for name in METRICS)}]": (
         "(first) returns different values in another order",
         "(accuracy) returned 'accuracy', which the run reports already",
         "(words) returned str as 'words', not a number",

@@ -123,7 +123,7 @@ def test_a_plugin_that_fails_while_the_text_is_prepared_is_reported_once():
     assert one.path == "plugins"
     failure = PluginFailure(key="plugins.masking", message=refusal.message, hint=refusal.hint)
     failing = PluginFacts(failures=(failure,))
-    with pytest.raises(CannotTellError, match="rules.py:3: it raised"):
+    with pytest.raises(CannotTellError, match=r"rules\.py:3: it raised"):
         found("DAT014", run_of(), replace(facts, plugins=failing))
     assert found("PLG002", run_of(), replace(facts, plugins=failing))
 

@@ -289,7 +289,9 @@ def _does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     check = CHECK_THE_MASKS if task.predicts == "masked" else CHECK_THE_LABELS
     if initial is None:
         yield Violation("model", "the initial loss is not finite", check)
-    elif _starts_uniform(run.config, learning) and abs(initial - uniform) > (allowed := _initial_loss_tolerance(task, uniform)):
+    elif _starts_uniform(run.config, learning) and abs(initial - uniform) > (
+        allowed := _initial_loss_tolerance(task, uniform)
+    ):
         message = (
             f"the initial loss is {initial:.4g}, but ln({learning.vocab_size:,}) is {uniform:.4g} "
             f"(within {allowed:.2g})"
