@@ -47,8 +47,12 @@ def rename_table() -> Mapping[str, Mapping[str, str]]:
 def advice_for_key(path: Path) -> str:
     """Return the replacement of a key of another trainer or version; empty for a key of this schema."""
     dotted = ".".join(map(str, path))
-    if dotted in all_keys():
-        return ""
+    return "" if dotted in all_keys() else advice_for_name(path)
+
+
+def advice_for_name(path: Path) -> str:
+    """Return the replacement in the table, also of a key that only another type of the section has."""
+    dotted = ".".join(map(str, path))
     if len(path) == 1 and dotted in rename_table()["sections"]:
         return rename_table()["sections"][dotted]
     return rename_table()["keys"].get(dotted) or rename_table()["names"].get(str(path[-1]), "")

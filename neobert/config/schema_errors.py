@@ -24,6 +24,7 @@ from neobert.config.migrated_files import advice_for_entry, is_accepted_value, y
 from neobert.config.migrated_keys import (
     NO_SUCH,
     advice_for_key,
+    advice_for_name,
     advice_for_value,
     rename_table,
     translate_entry,
@@ -79,7 +80,11 @@ def _other_type_flaw(path: Path, tags: tuple[str, ...], root: Node, schema: type
         f"{join(path)} is a key of type {' or '.join(tags)}, "
         f"and {section}.{TAG} is {chosen}{' by default' if is_default else ''}"
     )
-    hint = f"write {section}.{TAG}: {tags[0]}, or remove {join(path)}"
+    advice, other = advice_for_name(path), f"{section}.{TAG}: {tags[0]}"
+    counterpart = advice.removeprefix(f"write {section}.").partition(",")[0]
+    info = describe_field((*above, counterpart), schema)
+    is_of_chosen_type = info is not None and (not info.tags or chosen in info.tags)
+    hint = f"{advice}, or {other}" if is_of_chosen_type else f"write {other}, or remove {join(path)}"
     return Flaw("CFG001", path, message, hint, nearest(root, path).key)
 
 

@@ -62,6 +62,30 @@ def test_arguments_may_choose_the_type_after_they_set_its_keys():
             ),
         ),
         (
+            {"type": "nsa", "num_attention_heads": 16},
+            (
+                "model.num_attention_heads",
+                "model.num_attention_heads is a key of type neobert or hf, and model.type is nsa",
+                "write model.num_heads, or model.type: neobert",
+            ),
+        ),
+        (
+            {"num_heads": 4},
+            (
+                "model.num_heads",
+                "model.num_heads is a key of type nsa, and model.type is neobert by default",
+                "write model.num_attention_heads, or model.type: nsa",
+            ),
+        ),
+        (
+            {"type": "hf", "num_kv_heads": 2},
+            (
+                "model.num_kv_heads",
+                "model.num_kv_heads is a key of type nsa, and model.type is hf",
+                "write model.num_key_value_heads, for a decoder, or model.type: nsa",
+            ),
+        ),
+        (
             {"type": "neobrt", "rope": True},
             (
                 "model.type",

@@ -75,6 +75,8 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         ("default_system_message: Be brief.", 'write sft.system_prompt: "Be brief."'),
         ("excess_length_strategy: drop", "write dataset.long_documents: drop"),
         ("model: {n_kv_heads: 2}", "write model.num_key_value_heads, for a decoder"),
+        ("model: {n_kv_groups: 2}", "write model.num_kv_heads, with model.type: nsa"),
+        ("model: {d_k: 16}", "write model.head_dim, with model.type: nsa"),
         # processes
         ("deepspeed: zero2.json", SHARDS),
         # schedule and optimizer

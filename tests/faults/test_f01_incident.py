@@ -53,6 +53,7 @@ def test_it_is_refused_and_judged(command, capsys, tmp_path, monkeypatch):
     reported = capsys.readouterr().err
     assert all(code in reported for code in SAID)
     assert "write model.hidden_size" in reported
+    assert "write model.type: nsa, model.block_size for l_sel" in reported
     assert not list(tmp_path.iterdir())
 
 
