@@ -275,7 +275,8 @@ def test_content_of_another_format_than_the_name_says(tmp_path, name, content, s
     ("name", "says", "way_out"),
     [
         ("a.arrow", "is an Arrow file", "set dataset.path to the folder"),
-        ("x.conllu", "is not read", "if each line has a word and its label: cp x.conllu x.conll"),
+        ("x.iob2", "is not read", "if each line has a word and its label: cp x.iob2 x.conll"),
+        ("x.conllu", "is not read", "grep -vE '^(#|[0-9]+[-.])' x.conllu | cut -f2,4 > x.conll"),
         ("-$(id) '.rst", "is not read", """cp '-$(id) '"'"'.rst' '-$(id) '"'"''.txt"""),
         ("a.zip", "is a zip archive", "unzip a.zip -d a"),
         ("a.tar.gz", "is a tar archive", "tar -xf a.tar.gz -C a"),

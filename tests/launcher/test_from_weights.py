@@ -269,6 +269,10 @@ def test_names_of_any_characters_are_written_as_they_are(command):
             ["--from", "bert", "--task", "classification", "--text", "notes"],
             "has no table in a supported format (.jsonl, .ndjson, .json, .csv, .tsv, .conll, .parquet, each",
         ),
+        (
+            ["--from", "bert", "--task", "token_classification", "--text", "notes"],
+            "if each line has a word and its label: cp notes/",
+        ),
         (["--from", "bert", "--task", "dpo"], "TRL trains on preferences"),
         (["--from", "bert", "--size", "tiny"], "--size applies only to pretraining from random weights"),
         (["--task", "classification", "--dataset", "a/b"], "reads its columns from local files"),

@@ -23,6 +23,7 @@ from neobert.config.text_formats import (
     TEXT,
     TOKEN_IDS,
     WITH_TOKEN_IDS,
+    hint_for_plain_text,
     text_format,
     uncompressed_suffix,
     without_suffixes,
@@ -112,7 +113,9 @@ class FileSelection:
         seen = self.describe_skipped_files() or "nothing"
         if not rows.is_plain_text:
             message = f"has no table in a supported format ({READABLE_TABLES}); found {seen}"
-            return unreadable_error(root, message, "set dataset.path to a table, or to a folder with tables")
+            texts = (root / each.example for each in self.left_out.values() if each.kind.startswith(TEXT))
+            hint = "set dataset.path to a table, or to a folder with tables"
+            return unreadable_error(root, message, next(map(hint_for_plain_text, texts), hint))
         message = f"has no file in a supported format ({READABLE}); found {seen}"
         return unreadable_error(root, message, next(ways, "set dataset.path to a folder with text"))
 

@@ -36,6 +36,10 @@ _OTHER_TEXT = (
     "if it is plain text: cp {name} {stem}.txt",
 )
 _WORDS = (_OTHER_TEXT[0], "if each line has a word and its label: cp {name} {stem}.conll")
+_CONLLU = (
+    _OTHER_TEXT[0],
+    "keep the words and their parts of speech: grep -vE '^(#|[0-9]+[-.])' {name} | cut -f2,4 > {stem}.conll",
+)
 _PICKLE = (
     "may run code when it is opened",
     "on a machine where you trust the file, save the text as .jsonl or .parquet",
@@ -74,7 +78,8 @@ _KINDS = {
     **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), _TAR),
     **dict.fromkeys((".html", ".htm", ".xml", ".warc"), _HTML),
     **dict.fromkeys((".pdf", ".docx", ".doc", ".odt", ".epub", ".rtf"), _DOCUMENT),
-    **dict.fromkeys((".conllu", ".bio", ".iob", ".iob2", ".bioes"), _WORDS),
+    **dict.fromkeys((".bio", ".iob", ".iob2", ".bioes"), _WORDS),
+    ".conllu": _CONLLU,
     **dict.fromkeys((".rst", ".text", ".log", ".tex", ""), _OTHER_TEXT),
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".npy"), _PICKLE),
     ".lz4": ("is lz4", "unpack the file: lz4 -d {name}"),
