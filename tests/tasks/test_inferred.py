@@ -310,6 +310,10 @@ def test_columns_of_questions(columns, keys):
             {"text": TEXTS, "label": of([None, ["pos"], {"a": "neg"}])},
             "'label' has lists, and a text has one class",
         ),
+        (
+            {"text": TEXTS, "label": of([None, {"name": "pos"}])},
+            "column 'label' holds neither text nor numbers",
+        ),
     ],
 )
 def test_an_unclear_table_is_refused(columns, problem):

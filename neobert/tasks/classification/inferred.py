@@ -172,14 +172,18 @@ def _class_keys(label: Column, text: Path) -> Keys:
         raise unclear_table_error(
             text, message, "write one label per row, or a column of 0 and 1 and a run for each label"
         )
+    if not label.values:
+        message = f"column {quoted(label.name)} holds neither text nor numbers"
+        hint = f"write each label to a column of its own, or name another column: --{LABEL_SETTING} NAME"
+        raise unclear_table_error(text, message, hint)
     if len(label.values) > MAX_CLASSES and not label.has_repeats:
         if note := _unparsed_numbers_note(list(label.values)):
             hint = "write plain numbers, such as 0.5, then repeat the command"
             raise unclear_table_error(text, f"column {quoted(label.name)}: {note}", hint)
         raise too_many_labels_error(label, text, LABEL_SETTING)
     numbers = sorted(set(label.numbers))
-    if (num_classes := len(numbers) or len(label.values)) < 2:
-        message = f"column {quoted(label.name)} has {counted(num_classes, 'class', 'classes')} (at least 2)"
+    if (num_classes := len(numbers) or len(label.values)) == 1:
+        message = f"column {quoted(label.name)} has 1 class (at least 2)"
         raise unclear_table_error(text, message, f"name the column of the label: --{LABEL_SETTING} NAME")
     if numbers == list(range(num_classes)) and num_classes < len(label.values):  # also written as 1.0
         return {"classification.num_labels": num_classes}
