@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,10 @@ def require_model_folder(path: Path) -> None:
         message = f"the folder is {reason}"
     else:
         message = "the folder is not a model folder: it has no config.json"
-        formats = {printable(str(each.parent)) for each in path.glob("*/*.safetensors")}
-        if formats:  # an export of several
-            hint = f"pass a folder in it: {listed(sorted(formats))}"
+        # An export of several formats, or a repository in the cache of the Hub.
+        weights = chain(path.glob("*/*.safetensors"), path.glob("snapshots/*/*.safetensors"))
+        if folders := {printable(str(each.parent)) for each in weights}:
+            hint = f"pass a folder in it: {listed(sorted(folders))}"
     raise ProjectError(CODE, message, hint, str(path), EXIT_USAGE)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from neobert.errors import ProjectError
 from neobert.printable import printable
+from neobert.runfiles.lfs_pointer import is_lfs_pointer, lfs_pointer_error
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
@@ -43,7 +44,10 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if not (folder / INDEX).is_file():
-        hint = "use a checkpoint folder with safetensors; pickled weights (.bin, .pt) are not read"
+        hint = (
+            "use a checkpoint folder with safetensors; pickled weights (.bin, .pt) are not read: of a model that "
+            "you trust, the method save_pretrained of transformers writes safetensors"
+        )
         raise ProjectError(CODE, f"no {WEIGHTS} in this folder", hint, place=str(folder))
     return _shard_files(folder / INDEX)
 
@@ -124,6 +128,8 @@ def _read_header(file: Path) -> dict[str, Any]:
 
 
 def _unreadable_error(file: Path, error: Exception) -> ProjectError:
+    if file.is_file() and is_lfs_pointer(file):
+        return lfs_pointer_error(file, CODE)
     message = f"the file is not a readable safetensors file: {printable(str(error))}"
     return ProjectError(CODE, message, "copy the file again, or use another checkpoint", place=str(file))
 

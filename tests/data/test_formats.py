@@ -271,6 +271,16 @@ def test_content_of_another_format_than_the_name_says(tmp_path, name, content, s
     assert (str(tmp_path) in hint) != ("replace the damaged file" in hint), "a command can be pasted as it is"
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl", "a.parquet"])
+def test_a_pointer_of_git_lfs_is_not_text(tmp_path, name):
+    (tmp_path / name).write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n")
+    hint = refused(tmp_path / name, "DAT001", "is a pointer of Git LFS").hint
+    assert hint == f"download the content: git -C {tmp_path} lfs pull"
+    (tmp_path / name).rename(tmp_path / f"{name}.gz")
+    if name != "a.parquet":
+        refused(tmp_path / f"{name}.gz", "DAT001", "is a pointer of Git LFS")
+
+
 @pytest.mark.parametrize(
     ("name", "says", "way_out"),
     [

@@ -239,6 +239,11 @@ def test_a_header_is_data_and_is_checked(tmp_path, content):
     refusal_of(tensor_shapes, "EXP004", "is not a readable safetensors file", tmp_path)
 
 
+def test_a_pointer_of_git_lfs_has_no_weights(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n")
+    refusal_of(tensor_shapes, "EXP004", "is a pointer of Git LFS", tmp_path)
+
+
 def test_masks_in_the_files_of_older_decoders_are_no_quantized_weights(tmp_path):
     name = "gpt_neox.layers.0.attention.bias"
     save_file({name: torch.ones(1, 1, 8, 8, dtype=torch.bool)}, tmp_path / "model.safetensors")

@@ -92,6 +92,15 @@ def test_the_folder_around_exported_formats_is_refused_with_those_of_weights(tmp
     assert refusal.value.hint == f"pass a folder in it: {tmp_path / 'hf'}"
 
 
+def test_a_repository_in_the_cache_of_the_hub_names_its_commits(tmp_path):
+    commit = tmp_path / "models--a--b" / "snapshots" / "0123"
+    commit.mkdir(parents=True)
+    (commit / "model.safetensors").touch()
+    with pytest.raises(ProjectError) as refusal:
+        require_model_folder(tmp_path / "models--a--b")
+    assert refusal.value.hint == f"pass a folder in it: {commit}"
+
+
 def test_a_run_without_a_checkpoint_may_have_failed(begun_run):
     with pytest.raises(ProjectError) as refusal:
         require_model_folder(begun_run)

@@ -30,6 +30,7 @@ from neobert.data.sources.token_shards import shard_rows
 from neobert.data.sources.unreadable import unopened_error, unreadable_error
 from neobert.errors import ProjectError
 from neobert.plurals import counted, listed
+from neobert.runfiles.lfs_pointer import is_lfs_pointer, lfs_pointer_error
 
 MAX_RUN_CHARACTERS = 1 << 20
 _SEARCHED_CHARACTERS = 1 << 16
@@ -235,6 +236,8 @@ def _open_compressed(path: Path, compression: str) -> Any:
 
 
 def _damaged_file_error(path: Path, error: Exception) -> Exception:
+    if is_lfs_pointer(path):
+        return lfs_pointer_error(path, "DAT001")
     name = COMPRESSIONS[path.suffix.lower()]
     hint = f"copy the file again, or rename the file without {path.suffix} if it is not compressed"
     return unreadable_error(path, f"the {name} data is truncated or corrupt ({error})", hint)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from neobert.config.text_formats import COMPRESSIONS
 from neobert.errors import ProjectError
+from neobert.runfiles.lfs_pointer import POINTER_START, lfs_pointer_error
 
 # A converted copy next to the file would not help in a folder: every file there is read.
 _REPLACE = "iconv -f {encoding} -t UTF-8 {{name}} > {{stem}}.utf8 && mv {{stem}}.utf8 {{name}}"
@@ -113,7 +114,9 @@ def conversion_to_text(suffix: str, path: Path) -> tuple[str, str] | None:
 
 
 def check_start(start: bytes, path: Path, expected_mark: bytes | None = None) -> None:
-    """Raise DAT001 if a file starts like UTF-16, or with the magic number of an unexpected format."""
+    """Raise DAT001 if a file starts like UTF-16, like an unexpected format or like a pointer of Git LFS."""
+    if start.startswith(POINTER_START):
+        raise lfs_pointer_error(path, "DAT001")
     if start[_TAR_MARK_OFFSET:].startswith(_TAR_MARK):
         raise unreadable_error(path, _TAR[0], _fill_file_hint(_TAR[1], path))
     for mark, (message, hint) in _MARKS.items():
