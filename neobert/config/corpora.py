@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 
 from neobert.config.schema import DatasetConfig, MixtureCorpus
+from neobert.config.text_formats import TEXT, text_format
 
 # fmt: off
 BUILDER_NAMES = frozenset({
@@ -29,6 +31,15 @@ LINES_TO_DOCUMENTS = (
 )
 """Hint for a .txt file without blank lines, which is one document however long it is. The blank lines come
 after at least 2,000 characters, since the lines may belong to one page."""
+
+
+def hint_for_one_document(paths: tuple[str, ...]) -> str:
+    """Return the hint for a text at these paths that is too short to hold out a share of its documents."""
+    if len(paths) == 1 and text_format(Path(paths[0])) == TEXT:
+        return LINES_TO_DOCUMENTS.format(quote(paths[0]))
+    if len(paths) == 1 and any(Path(paths[0]).glob("*.txt")):
+        return LINES_TO_DOCUMENTS.format(f"{quote(paths[0])}/*.txt")
+    return "add documents, change dataset.validation_split, or set dataset.eval_samples to a number of them"
 
 
 def corpus_paths(corpus: DatasetConfig | MixtureCorpus) -> tuple[str, ...]:

@@ -45,8 +45,8 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / WEIGHTS]
     if not (folder / INDEX).is_file():
         hint = (
-            "use a checkpoint folder with safetensors; pickled weights (.bin, .pt) are not read: of a model that "
-            "you trust, the method save_pretrained of transformers writes safetensors"
+            "use a checkpoint folder with safetensors; pickled weights (.bin, .pt) are not read: of a model "
+            "that you trust, the method save_pretrained of transformers writes safetensors"
         )
         raise ProjectError(CODE, f"no {WEIGHTS} in this folder", hint, place=str(folder))
     return _shard_files(folder / INDEX)

@@ -240,7 +240,8 @@ def test_a_header_is_data_and_is_checked(tmp_path, content):
 
 
 def test_a_pointer_of_git_lfs_has_no_weights(tmp_path):
-    (tmp_path / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n")
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n"
+    (tmp_path / "model.safetensors").write_bytes(pointer)
     refusal_of(tensor_shapes, "EXP004", "is a pointer of Git LFS", tmp_path)
 
 

@@ -37,7 +37,7 @@ def mess(root: Path) -> Path:
     root.mkdir()
     write_jsonl(root / "b.jsonl", [f"document {number} of some words" for number in range(40)])
     (root / "a.txt").write_bytes("\ufeffone\r\n\r\ntwo\r\n".encode())
-    (root / "c.csv").write_text("id,body\n1,lost\n")
+    (root / "c.csv").write_text("id,body\n1,lost\n2,and more\n")
     (root / "d.csv").write_text('text,id\n"a text, quoted",1\n')
     (root / "notes.md").write_text("# Notes\n\nmore\n")
     (root / "README.md").write_text("# About\n")
@@ -89,6 +89,20 @@ def test_text_that_cannot_be_read_is_found_before_a_run(lint, command, tmp_path,
     assert says in findings["DAT032"]
     answer = command("train", "--dry-run", tmp_path / "run.yaml")
     assert (answer.code, "DAT032" in answer.out) == (1, True)
+
+
+def test_a_text_of_one_document_has_none_left_for_the_evaluation(lint, tmp_path):
+    (tmp_path / "lines.txt").write_text("a line\n" * 200)
+    (tmp_path / "two.txt").write_text("a document\n\nanother\n")
+    for dataset in (
+        {"path": str(tmp_path / "lines.txt")},
+        {"path": None, "mixture": [{"path": str(tmp_path / name)} for name in ("two.txt", "lines.txt")]},
+    ):
+        code, findings, _ = lint(**dataset, validation_split=0.05)
+        assert (code, "lines.txt is one document" in findings["DAT032"]) == (1, True)
+        assert "set dataset.document_per_line to true" in findings["DAT032"]
+        assert "DAT032" not in lint(**dataset, validation_split=0.05, document_per_line=True)[1]
+    assert "DAT032" not in lint(str(tmp_path / "lines.txt"), validation_split=None)[1]
 
 
 @pytest.mark.child  # git

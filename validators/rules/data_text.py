@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from neobert.config.corpora import is_remote
+from neobert.config.corpora import hint_for_one_document, is_remote
+from neobert.config.schema import DatasetConfig
 from neobert.errors import prefix_place
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
@@ -79,7 +80,8 @@ def unreadable_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Selects the files of `dataset.path` as a run does, and reads the first rows of the first 64: a path that
     does not exist, text that is not UTF-8, a column that is missing, a column that holds lists. `lint` opens
     parquet and `.zst` files with `--data` only, because they need other packages. If the path does not exist,
-    as on a CI machine, the check is unknown.
+    as on a CI machine, the check is unknown. A text of one document fails too if `dataset.validation_split`
+    holds out a share of the documents: none is left for training, or for evaluation.
 
     ## Why is this bad?
     The trainer would fail in the same way, but only after the queue and the start of all processes.
@@ -104,6 +106,14 @@ def unreadable_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         is_refused = prepared is not None and prepared.refusal.message == message  # DAT014 reports it
         if text.message and not (is_missing or is_refused):
             yield Violation(_text_key(run), message, text.hint)
+        elif text.documents == 1 and not text.num_eval_files and _holds_out_share(run.config.dataset):
+            message = f"{text.source} is one document, and dataset.validation_split needs several"
+            yield Violation(_text_key(run), message, hint_for_one_document((text.source,)))
+
+
+def _holds_out_share(dataset: DatasetConfig) -> bool:
+    others = (dataset.eval_split, dataset.eval_samples)
+    return bool(dataset.validation_split) and others == (None, None) and not dataset.streaming
 
 
 @text_rule(

@@ -10,12 +10,10 @@ from functools import cached_property
 from hashlib import sha256
 from math import inf
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
-from neobert.config.corpora import LINES_TO_DOCUMENTS, corpus_paths, list_corpora
+from neobert.config.corpora import corpus_paths, hint_for_one_document, list_corpora
 from neobert.config.schema import DatasetConfig, RunConfig
-from neobert.config.text_formats import TEXT, text_format
 from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples, load_examples
 from neobert.data.sources.corpus import Corpus
@@ -267,21 +265,18 @@ def _no_documents_error(source: TextSource, request: PreparationRequest) -> Proj
             source.source.label,
         )
     if isinstance(source, HashShare) and (total := source.source.count()) != 0:
-        dataset = request.config.dataset
         message = f"contains 0 of {counted(total or 0, 'document')} (dataset.validation_split {source.share})"
-        return ProjectError("DAT004", message, _empty_share_hint(dataset), source.label)
+        hint = hint_for_one_document(_paths_of_source(source.source, request.config.dataset))
+        return ProjectError("DAT004", message, hint, source.label)
     splits = (request.config.dataset.train_split, request.config.dataset.eval_split)
     hint = _SLICE if any("[" in split for split in splits if split) else _SOURCE
     return ProjectError("DAT004", "has no documents", hint, source.label)
 
 
-def _empty_share_hint(dataset: DatasetConfig) -> str:
-    paths = corpus_paths(dataset)
-    if len(paths) == 1 and text_format(Path(paths[0])) == TEXT:
-        return LINES_TO_DOCUMENTS.format(quote(paths[0]))
-    if len(paths) == 1 and any(Path(paths[0]).glob("*.txt")):
-        return LINES_TO_DOCUMENTS.format(f"{quote(paths[0])}/*.txt")
-    return "change dataset.validation_split, or set dataset.eval_samples to a number of documents instead"
+def _paths_of_source(source: TextSource, dataset: DatasetConfig) -> tuple[str, ...]:
+    """Return the paths of the corpus that the source reads, whose label begins with them."""
+    corpora = filter(None, map(corpus_paths, list_corpora(dataset)))
+    return next((paths for paths in corpora if source.label.startswith(", ".join(paths))), ())
 
 
 def empty_text_error(label: str, counts: Counts) -> ProjectError:
