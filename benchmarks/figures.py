@@ -24,7 +24,7 @@ PARTS = (
     "two resumed sessions",
     "trainer",
 )
-"""Parts of a start, as its measurement names them."""
+"""Labels of the parts of a start."""
 PART_COLOURS = (BLUE, "#d29922", GREEN, "#a371f7", RED)
 FONT = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"

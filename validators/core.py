@@ -114,7 +114,7 @@ def inapplicability_reason(rule: Rule, run: ResolvedRun, plan: Plan, facts: Fact
         return "applies to production runs only"
     if rule.level is Level.GPU and not (rule.any_device and any(map(facts.was_probed, rule.needs))):
         if run.profile is None:
-            return "no profile requires a GPU"
+            return "the run has no profile that requires a GPU"
         if run.profile.requires.device != "cuda":
             return f"{run.profile.name} requires no GPU"
     return rule.inapplicable(run, plan)

@@ -50,8 +50,10 @@ def _leak_faults(isolation: IsolationFacts, source: str) -> Faults:
         )
     if isolation.largest_cross_gradient:
         yield f"a gradient of {isolation.largest_cross_gradient:.2g} reaches {source} (must be 0)"
-    if isolation.responding < isolation.victims or not isolation.smallest_own_gradient:
-        yield "the outputs of the perturbed tokens did not change, so the probe is inconclusive"
+    if isolation.responding < isolation.victims:
+        yield "the perturbed tokens did not change their own outputs, so the probe is inconclusive"
+    if not isolation.smallest_own_gradient:
+        yield "the loss has no gradient at its own embeddings, so the probe is inconclusive"
 
 
 def _direction_faults(path: PathFacts, probes: ProbeFacts) -> Faults:
@@ -116,7 +118,7 @@ def _describe_changed_gradients(repeats: RepeatFacts) -> str:
     """Return the names of the changed gradients if they are few and recorded, else their number."""
     if repeats.moved and repeats.tensors_moved <= MAX_NAMED:
         return f"the gradient of {' and '.join(repeats.moved)}"
-    first = f", first that of {repeats.moved[0]}" if repeats.moved else ""
+    first = f", the first of {repeats.moved[0]}" if repeats.moved else ""
     return f"{counted(repeats.tensors_moved, 'gradient')}{first}"
 
 

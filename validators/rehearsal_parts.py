@@ -43,7 +43,9 @@ def reason_without_gpu(run: ResolvedRun, plan: Plan) -> str:  # noqa: ARG001  a 
     """Return the reason why GPU measurements do not apply; empty if the profile requires a GPU."""
     if run.device == "cuda":
         return ""
-    return "no profile requires a GPU" if run.profile is None else f"{run.profile.name} requires no GPU"
+    if run.profile is None:
+        return "the run has no profile that requires a GPU"
+    return f"{run.profile.name} requires no GPU"
 
 
 def rehearsal_measurements(facts: Facts) -> Measured | None:

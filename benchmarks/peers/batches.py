@@ -21,7 +21,7 @@ MASKED_SHARE, IGNORED, MULTIPLE = 0.2, -100, 64
 """Share of masked tokens, label of other tokens, and the multiple to which rows are padded."""
 NUM_BATCHES, NUM_GROUPED = 4, 16
 TOKENS_PER_SLOT = 128
-"""A packed row has a fixed number of boundaries, one for so many tokens, to avoid recompilation."""
+"""Tokens per boundary: a packed row has a fixed number of boundaries, to avoid recompilation."""
 
 
 class PeerBatch:

@@ -110,7 +110,7 @@ def _chat_loop(conversation: Conversation, replies: ReplySource, sampling: Sampl
             if line == EXIT:
                 return
             if line:
-                _print_reply(line, conversation, replies, sampling)
+                _process_line(line, conversation, replies, sampling)
         except EOFError:
             return
         except KeyboardInterrupt:
@@ -121,7 +121,7 @@ def _chat_loop(conversation: Conversation, replies: ReplySource, sampling: Sampl
             console.log("error: the line is not UTF-8 text")
 
 
-def _print_reply(line: str, conversation: Conversation, replies: ReplySource, sampling: Sampling) -> None:
+def _process_line(line: str, conversation: Conversation, replies: ReplySource, sampling: Sampling) -> None:
     """Run a command such as `/clear`, or print the reply to a line and add both to the conversation.
 
     On a terminal an error is printed, and neither is added.

@@ -83,7 +83,7 @@ def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
     if output_format == "json":
         console.write(result_json(_as_json(runs, axis, differing, tables)))
     else:
-        parts = [_config_text(runs, differing), _results_text(runs), *_tables_text(runs, axis, tables)]
+        parts = [_config_text(runs, differing), _results_text(runs), *_table_texts(runs, axis, tables)]
         if TASK in differing:
             parts.append("the runs have different tasks: their metrics are not comparable")
         console.write("\n\n".join(parts))
@@ -226,7 +226,7 @@ def _results_text(runs: Sequence[ComparedRun]) -> str:
     return f"{paint('results', 'bold')}\n{format_columns(rows, indent='  ')}"
 
 
-def _tables_text(
+def _table_texts(
     runs: Sequence[ComparedRun], axis: Axis, tables: dict[str, list[MetricRow]]
 ) -> Iterator[str]:
     for name, rows in tables.items():

@@ -128,7 +128,7 @@ def _blimp_table(report: Report) -> str:
             format_columns(rows),
             f"{pairs}, {ties} (scored as wrong)",
             *notes,
-            *_note_on_truncation(report, "sentence"),
+            *_truncation_notes(report, "sentence"),
         ]
     )
 
@@ -145,11 +145,11 @@ def _perplexity_table(report: Report) -> str:
     values = {label: report[name] for label, name in names.items() if name in report}
     rows = [[label, UNKNOWN if value is None else f"{value:,.2f}"] for label, value in values.items()]
     counts = [counted(report["documents"], "document"), counted(report["tokens"], "token")]
-    counted_texts = "; ".join([", ".join(counts), *_note_on_truncation(report, "document")])
+    counted_texts = "; ".join([", ".join(counts), *_truncation_notes(report, "document")])
     return f"{format_columns(rows)}\n{counted_texts}\nsource: {printable(report['source'])}"
 
 
-def _note_on_truncation(report: Report, noun: str) -> list[str]:
+def _truncation_notes(report: Report, noun: str) -> list[str]:
     return [f"{counted(report['truncated'], noun)} truncated"] if report["truncated"] else []
 
 
@@ -267,7 +267,7 @@ def _embedding_request(model: EmbeddingModel, data: Path) -> dict[str, Any]:
 
 def _similarity_text(report: Report) -> str:
     return "\n".join(
-        [_metrics_table(report), counted(report["pairs"], "pair"), *_note_on_truncation(report, "text")]
+        [_metrics_table(report), counted(report["pairs"], "pair"), *_truncation_notes(report, "text")]
     )
 
 
@@ -279,7 +279,7 @@ def _retrieval_text(report: Report) -> str:
         lines.append(f"{queries} without a relevant document skipped")
     if report["unknown_judgements"]:
         lines.append(f"{counted(report['unknown_judgements'], 'judgement')} with unknown ids skipped")
-    return "\n".join([*lines, *_note_on_truncation(report, "text")])
+    return "\n".join([*lines, *_truncation_notes(report, "text")])
 
 
 def _metrics_table(report: Report) -> str:

@@ -261,7 +261,7 @@ def combine_results(judged: Sequence[CheckedFile], *, strict: bool, has_folder: 
     `has_folder`, the check CFG010 of the whole repository is added.
     """
     findings = sorted(dict.fromkeys(finding for one in judged for finding in one.findings), key=_sort_key)
-    checks = _worst_per_rule(check for one in judged for check in one.checks)
+    checks = _worst_results(check for one in judged for check in one.checks)
     if has_folder and any(one.checks for one in judged):
         checks.append(_repository_check(judged, strict=strict))
     codes = {one.exit_code for one in judged} | {compute_verdict(findings, checks, strict=strict).exit_code}
@@ -277,7 +277,7 @@ def _sort_key(finding: Finding) -> tuple[str, int, int, str]:
     return finding.file, finding.line, finding.column, finding.code
 
 
-def _worst_per_rule(checks: Iterable[CheckResult]) -> list[CheckResult]:
+def _worst_results(checks: Iterable[CheckResult]) -> list[CheckResult]:
     worst: dict[str, CheckResult] = {}
     for check in checks:
         known = worst.setdefault(check.id, check)

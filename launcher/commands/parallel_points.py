@@ -260,7 +260,7 @@ class SiblingForwarder(Forwarder):
             child.send_signal(self.seen[-1])
 
     def stop(self) -> None:
-        """Ask all points to save and stop at the launcher's request."""
+        """Ask all points to save and stop."""
         self._handle_signal(signal.SIGTERM)
 
     def _handle_signal(self, number: int) -> None:

@@ -93,7 +93,10 @@ def warn_of_one_document(path: str) -> None:
 
 
 def _text_files(path: Path) -> list[Path]:
-    """Return the .txt file at `path`, or the .txt files of `LONG_DOCUMENT` bytes or more in a folder."""
+    """Return the .txt file at `path`, or the .txt files of `LONG_DOCUMENT` bytes or more in a folder.
+
+    Empty for a file of another format.
+    """
     if path.is_dir():
         files = sorted(each for each in path.glob(f"*{TEXT}") if each.is_file())
         return [each for each in files if each.stat().st_size >= LONG_DOCUMENT]

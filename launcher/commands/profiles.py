@@ -46,7 +46,7 @@ def show(name: str, output_format: str, *, verbose: bool) -> int:
         return EXIT_OK
     shown = {key: value for key, value in values.items() if verbose or profile.origins[key].kind != "default"}
     rows = [[key, show_value(value), origin_text(profile.origins[key])] for key, value in shown.items()]
-    head = fold("\n".join(_heading(profile)), console.terminal_width())
+    head = fold("\n".join(_heading_lines(profile)), console.terminal_width())
     console.write(f"{head}\n{format_columns(rows, indent='  ')}")
     return EXIT_OK
 
@@ -71,7 +71,7 @@ def diff(first: str, second: str, output_format: str) -> int:
     return EXIT_OK
 
 
-def _heading(profile: Profile) -> Iterator[str]:
+def _heading_lines(profile: Profile) -> Iterator[str]:
     yield console.paint(printable(f"{profile.name} ({profile.kind})"), "bold")
     yield printable(f"  {profile.intent}")
     mfu = f"{profile.expects.mfu:.0%}"

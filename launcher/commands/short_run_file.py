@@ -118,8 +118,9 @@ def _note_moved_branch(request: RunFileRequest) -> None:
     name, _, revision = str(request.weights).partition("@")
     _, pinned = named_weights(resolve_run(None, [request.file]).config)
     if pinned and (newest := newest_commit(name, revision or None)) not in ("", pinned):
-        of = f"{name}@{revision or 'main'}"
-        message = f"{of} has moved to {newest[:12]}; {request.file} still uses {pinned[:12]} (model.revision)"
+        branch = f"{name}@{revision or 'main'}"
+        uses = f"{request.file} still uses {pinned[:12]} (model.revision)"
+        message = f"{branch} has moved to {newest[:12]}; {uses}"
         console.log(printable(f"note: {message}"))
 
 

@@ -99,7 +99,7 @@ class RunRecord:
         marks = {
             (event.kind, event.step): event for event in self._iterate_events() if 0 <= event.step < 2**63
         }
-        return _one_per_pixel(sorted(marks.values(), key=lambda event: event.step), self.last_step)
+        return _thin_out_events(sorted(marks.values(), key=lambda event: event.step), self.last_step)
 
     def _iterate_events(self) -> Iterator[TimelineEvent]:
         for step in self.history.evaluations:
@@ -157,7 +157,7 @@ def _restart_events(restart: Record) -> Iterator[TimelineEvent]:
         )
 
 
-def _one_per_pixel(events: Iterable[TimelineEvent], last_step: int) -> list[TimelineEvent]:
+def _thin_out_events(events: Iterable[TimelineEvent], last_step: int) -> list[TimelineEvent]:
     """Keep one checkpoint and one evaluation mark per pixel, and all failures and resumes."""
     kept: dict[tuple[str, int], TimelineEvent] = {}
     for event in events:

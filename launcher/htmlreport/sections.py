@@ -152,7 +152,10 @@ def preflight_html(run: RunRecord) -> str:
 
 
 def config_html(run: RunRecord) -> str:
-    """Return HTML tables of config values with origins: those not at their default, then all, collapsed."""
+    """Return HTML tables of config values and origins: values that were set, then all values, collapsed.
+
+    Empty if the config is unknown.
+    """
     rows = {
         key: [html_code(key), html_code(show_value(value)), html_muted(_origin_text(run, key))]
         for key, value in sorted(run.config.items())

@@ -112,7 +112,10 @@ def add_key_line(lines: Lines, target: str, value: str, comment: str = "", end: 
 
 
 def open_section(lines: Lines, number: int, key: str, value: str) -> Lines | None:
-    """Turn `SECTION: OLD` into a section with the entry `KEY: VALUE`; the comment stays with the section."""
+    """Turn `SECTION: OLD` into a section with the entry `KEY: VALUE`; its comment stays with the section.
+
+    Returns None if the line has no key or is indented.
+    """
     match = _match_key_line(lines, number)
     if match is None or match["indent"]:
         return None

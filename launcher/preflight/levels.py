@@ -129,7 +129,7 @@ def parse_levels(text: str) -> tuple[Level, ...]:
 def probes_for(levels: tuple[Level, ...], needed: Collection[str]) -> tuple[Probe, ...]:
     """Return the probes to run: the light ones of the levels, and the heavy ones that a rule needs.
 
-    Kernel rules on a GPU also need the software facts.
+    Kernel rules on a GPU also need the software facts. Static rules need no probes.
     """
     if not set(levels) - {Level.STATIC}:
         return ()

@@ -102,7 +102,10 @@ def _weights_damage(subject: Subject, folder: Path) -> ProjectError | None:
 
 
 def _tokenizer_facts(config: RunConfig, weights: Path) -> dict[str, Any]:
-    """Return the fields of `DataFacts` about the tokenizer of the weights, as far as files show them."""
+    """Return the fields of `DataFacts` about the tokenizer of the weights; empty if there is no difference.
+
+    They are also empty if a tokenizer file is missing or unreadable.
+    """
     if not (weights / TOKENIZER).is_file():
         return {}
     if config.tokenizer.path is None and config.tokenizer.name is None:

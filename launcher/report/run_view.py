@@ -84,7 +84,10 @@ def page_lines(snapshot: Snapshot, terminal: TerminalSize) -> list[str]:
 
 
 def _chart_heights(number: int, room: int) -> list[int]:
-    """Return the height of each chart: one row, plus the spare rows for the first (2/3) and second (1/3)."""
+    """Return the heights of `number` charts that share `room` rows.
+
+    Each has one row; of the spare rows the first chart gets 2/3 and the second one 1/3.
+    """
     if not number:
         return []
     spare = max(0, room - number)

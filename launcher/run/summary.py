@@ -301,7 +301,10 @@ def summary_text(summary: Summary, *, keeps_checkpoints: bool = True) -> str:
 
 
 def _evaluation_lines(summary: Summary, *, names_checkpoints: bool) -> list[str]:
-    """Return the first and last value of each metric in a line, or a single evaluation with its step."""
+    """Return the first and last value of each metric in a line, or a single evaluation with its step.
+
+    Empty if the run was not evaluated.
+    """
     first, last = summary.first_evaluation, summary.last_evaluation
     if not last:
         return []

@@ -110,7 +110,7 @@ def with_adapter(task: Task, config: RunConfig) -> AdapterTask:
 
 
 def trained_prefixes(backbone: Backbone, config: RunConfig) -> tuple[str, ...]:
-    """Return the name prefixes of the head weights that are trained along with the factors."""
+    """Return the name prefixes of head weights trained along with the factors; empty if the head is fixed."""
     return backbone.head_parts if trains_head(config) else ()
 
 

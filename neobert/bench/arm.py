@@ -46,7 +46,7 @@ REPORTED = ("time/", "perf/data_wait", "perf/host_bound", TRAIN_LOSS)
 
 
 def without_warm_up_phases(config: RunConfig) -> RunConfig:
-    """Return the config with the batch-size and sequence-length warm-ups ending after the first step."""
+    """Return the config without batch-size warm-up, and with one step of sequence-length warm-up, if any."""
     pieces = int(piece_length(config) is not None)  # one, so that the shape has slots for them
     trainer = replace(
         config.trainer,

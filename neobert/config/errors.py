@@ -35,7 +35,7 @@ class ConfigIssue(NamedTuple):
         head = f"{self.place}: " if self.file else ""
         lines = [printable(f"{head}{self.code} {self.message}")]
         if self.source_line:
-            lines += _excerpt(self.source_line, self.line, self.column)
+            lines += _excerpt_lines(self.source_line, self.line, self.column)
         if self.hint:
             lines.append(printable(f"  = hint: {self.hint}"))
         return "\n".join(lines)
@@ -70,7 +70,7 @@ def _is_usage_error(issue: ConfigIssue) -> bool:
     return issue.code == "CFG011" or issue.file == COMMAND_LINE
 
 
-def _excerpt(source_line: str, line: int, column: int) -> list[str]:
+def _excerpt_lines(source_line: str, line: int, column: int) -> list[str]:
     """Return the source line, shortened around the column, and a line with a caret below the column."""
     start = max(0, column - SHOWN_WIDTH // 2) if len(source_line) > SHOWN_WIDTH else 0
     window = source_line[start : start + SHOWN_WIDTH]

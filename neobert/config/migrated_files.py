@@ -93,7 +93,10 @@ def overriding_warmup_steps(path: Path, root: Node) -> int:
 
 
 def _target_keys(path: Path) -> tuple[str, ...]:
-    """Return this schema's keys for a key of another trainer, by the rename table or by equal name."""
+    """Return this schema's keys for a key of another trainer, by the rename table or by equal name.
+
+    Empty if there are none, or if the key counts in another unit.
+    """
     name, advice = str(path[-1]), advice_for_key(path)
     if name in OTHER_UNITS:
         return ()

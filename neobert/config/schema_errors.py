@@ -66,7 +66,7 @@ def _unknown_key_flaws(path: Path, root: Node, schema: type[Any]) -> Iterator[Fl
         yield Flaw("CFG007", path, f"{join(path)} {problem}", advice, node.key)
         return
     shown = join(tuple(part if part != "" else '""' for part in path))
-    yield Flaw("CFG001", path, f"{shown} is not a key", _hint_unknown_key(path, root, schema), node.key)
+    yield Flaw("CFG001", path, f"{shown} is not a key", _unknown_key_hint(path, root, schema), node.key)
     if len(path) == 1 and isinstance(node.value, dict):
         yield from _unknown_children(path, root, schema)
 
@@ -101,13 +101,13 @@ def _unknown_children(path: Path, root: Node, schema: type[Any]) -> Iterator[Fla
             yield from _unknown_key_flaws((*path, name), root, schema)
 
 
-def _hint_unknown_key(path: Path, root: Node, schema: type[Any]) -> str:
+def _unknown_key_hint(path: Path, root: Node, schema: type[Any]) -> str:
     name = str(path[-1])
     if name.startswith("$variables"):
         return 'YAML reads {...} as a mapping: put the text in quotes, "{$variables.name}"'
     if name == "<<":
         return "write the keys themselves: YAML 1.2 has no merge key <<"
-    if (glued := _hint_missing_space(name)) or (glued := _hint_dotted_key(name, schema)):
+    if (glued := _missing_space_hint(name)) or (glued := _dotted_key_hint(name, schema)):
         return glued
     holder = unwrap(annotation_at(path[:-1], schema))[0]
     if tags := members_by_tag(holder):
@@ -120,12 +120,12 @@ def _hint_unknown_key(path: Path, root: Node, schema: type[Any]) -> str:
     if not near and 0 < len(names) <= MAX_LISTED:
         return f"the keys are {', '.join(names)}"
     if not near:
-        return _hint_without_similar_key(name, nearest(root, path))
+        return _dissimilar_key_hint(name, nearest(root, path))
     section, _, key = near.rpartition(".")
     return f"write {near} (section {section})" if section and key == name else f"did you mean {near}?"
 
 
-def _hint_without_similar_key(name: str, node: Node) -> str:
+def _dissimilar_key_hint(name: str, node: Node) -> str:
     if not isinstance(node.value, dict):
         return NO_SUCH
     if any(child in sections() for child in node.value):
@@ -133,13 +133,13 @@ def _hint_without_similar_key(name: str, node: Node) -> str:
     return f"move the keys that are used to their sections, and remove the section {name}"
 
 
-def _hint_missing_space(text: str) -> str:
+def _missing_space_hint(text: str) -> str:
     """Return a hint for `key:value` without a space after the colon; empty for other text."""
     found = GLUED_PAIR.match(text)
     return f"write a space after the colon: {found[1]}: {found[2]}" if found else ""
 
 
-def _hint_dotted_key(name: str, schema: type[Any]) -> str:
+def _dotted_key_hint(name: str, schema: type[Any]) -> str:
     """Return a hint for `section.key` as a single key, which only arguments support; else an empty string."""
     section, _, key = name.rpartition(".")
     is_key = bool(section) and describe_field(tuple(name.split(".")), schema) is not None
@@ -164,8 +164,8 @@ def _wrong_value_flaw(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
     expected = type_text(annotation)
     message = f"{join(path) or 'a config'} expects {expected}, got {format_value(problem.value)}"
     origin = nearest(root, path).origin
-    hint = advice_for_value(join(path), problem.value) or _hint_translated(path, problem.value)
-    hint = hint or _hint_value(problem.value, annotation, path, schema)
+    hint = advice_for_value(join(path), problem.value) or _translation_hint(path, problem.value)
+    hint = hint or _value_hint(problem.value, annotation, path, schema)
     if problem.value is None and origin.kind == "override":
         hint = f"write {join(path)}=VALUE, or omit the argument"
     if hint.startswith(IN_QUOTES) and origin.kind == "override":
@@ -177,7 +177,7 @@ def _wrong_value_flaw(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
     return Flaw("CFG003", path, message, hint, origin)
 
 
-def _hint_translated(path: Path, value: Any) -> str:
+def _translation_hint(path: Path, value: Any) -> str:
     """Return a hint with the converted value if the value follows another trainer's format; else empty."""
     meant = translate_entry(str(path[-1]), value) if path else None
     if meant is None or not is_accepted_value(meant.key, meant.value):
@@ -201,26 +201,26 @@ def format_value(value: object) -> str:
     return f"the text {text}" if isinstance(value, str) else text
 
 
-def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -> str:
+def _value_hint(value: object, annotation: Any, path: Path, schema: type[Any]) -> str:
     bare, is_optional = unwrap(annotation)
     if value is None and is_section(bare):
         return f"write a key under {join(path)}, or remove the line"
     if value is None:
-        return _hint_null(describe_field(path, schema))
+        return _null_hint(describe_field(path, schema))
     if is_section(bare) and isinstance(value, str):
-        return _hint_missing_space(value) or _hint_section(value, bare, path, schema)
+        return _missing_space_hint(value) or _section_hint(value, bare, path, schema)
     if choices := literal_choices(annotation):
         text = value[0] if isinstance(value, list) and len(value) == 1 else value
         near = _intended_choice(str(text), choices)
         return f"did you mean {near}?" if near else f"write {' or '.join(choices)}"
     if value == "None":
-        way_out = "write null" if is_optional else _hint_null(describe_field(path, schema))
+        way_out = "write null" if is_optional else _null_hint(describe_field(path, schema))
         return f"YAML writes null, not None: {way_out}"
-    return _hint_text(value, bare) if isinstance(value, str) else _hint_other_type(value, bare)
+    return _text_hint(value, bare) if isinstance(value, str) else _other_type_hint(value, bare)
 
 
-def _hint_other_type(value: object, bare: Any) -> str:
-    """Return a hint for a value that is neither text nor null."""
+def _other_type_hint(value: object, bare: Any) -> str:
+    """Return a hint for a value that is neither text nor null; empty if there is none."""
     if isinstance(value, list) and [type(each) for each in value] == [bare]:
         return f"write {yaml_text(value[0])}, without brackets"
     if bare is str and not isinstance(value, dict | list):
@@ -239,7 +239,7 @@ def _intended_choice(value: str, choices: Sequence[str]) -> str:
     return longer[0] if len(longer) == 1 else names.get(correct_spelling(value, names), "")
 
 
-def _hint_section(value: str, section: Any, path: Path, schema: type[Any]) -> str:
+def _section_hint(value: str, section: Any, path: Path, schema: type[Any]) -> str:
     known = advice_for_value(join((*path, "name")), value) or rename_table()["sections_as_text"].get(
         join(path)
     )
@@ -249,7 +249,7 @@ def _hint_section(value: str, section: Any, path: Path, schema: type[Any]) -> st
     return f"write {join((*path, 'name'))}: {' or '.join(choices)}" if choices else "write a section of keys"
 
 
-def _hint_null(info: KeyInfo | None) -> str:
+def _null_hint(info: KeyInfo | None) -> str:
     if info is None:
         return "remove the line"
     if info.default is None:
@@ -257,7 +257,7 @@ def _hint_null(info: KeyInfo | None) -> str:
     return f"remove the line to use the value of the profile, or the default ({format_value(info.default)})"
 
 
-def _hint_text(value: str, bare: Any) -> str:
+def _text_hint(value: str, bare: Any) -> str:
     if get_origin(bare) is tuple and "," in value:
         return f"write a list: [{value}]"
     if bare is bool and value.lower() in HABITS:

@@ -50,7 +50,7 @@ def is_plain(path: Path) -> bool:
 
 
 def uncompressed_suffix(path: Path) -> str:
-    """Return the last suffix in lower case, ignoring a compression suffix."""
+    """Return the last suffix in lower case, ignoring a compression suffix; empty if there is none."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()

@@ -41,7 +41,10 @@ MAX_DIGITS = 4000
 
 
 def read_scalar(text: str) -> Scalar:
-    """Read a plain scalar. Infinities and NaN are returned as floats, for the caller to reject."""
+    """Parse a plain scalar: null, a bool, a number, or else text.
+
+    Infinities and NaN are returned as floats, for the caller to reject.
+    """
     if text in NULLS:
         return None
     if text in BOOLS:

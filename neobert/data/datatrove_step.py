@@ -120,7 +120,7 @@ def _build_splits(data: Iterable[Any], corpus: Corpus, rank: int, world_size: in
     """Return the splits of a task. The training text is first: reading it collects the evaluation text."""
     held_out: list[Row] = []
 
-    def training() -> Iterator[Row]:
+    def training_rows() -> Iterator[Row]:
         for document in data:
             row = {TEXT: replace_surrogates(document.text)}
             if isinstance(corpus.evaluation, HashShare) and corpus.evaluation.includes(row):
@@ -131,5 +131,5 @@ def _build_splits(data: Iterable[Any], corpus: Corpus, rank: int, world_size: in
     def as_split(rows: Iterable[Row]) -> SplitRows:
         return SplitRows(world_size, [BlockRows(rank, f"task {rank}", rows, LABEL)])
 
-    splits = {"train": as_split(training())}
+    splits = {"train": as_split(training_rows())}
     return splits if corpus.evaluation is None else splits | {"eval": as_split(held_out)}

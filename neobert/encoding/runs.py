@@ -35,7 +35,7 @@ class Run:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the sequences, without filler."""
+        """Number of tokens in the sequences, without filler."""
         return sum(self.lengths)
 
     @property

@@ -89,7 +89,7 @@ def refuse_unsuitable(source: Source, writers: dict[str, Writer]) -> None:
         raise ProjectError(
             "EXP011",
             "; ".join(f"{name}: {reason}" for name, reason in refused.items()),
-            f"omit that format: --to {others}" if others else "choose another format: --to hf",
+            f"convert to other formats: --to {others}" if others else "choose another format: --to hf",
             "--to",
             EXIT_CHECK_FAILED,
         )

@@ -19,7 +19,10 @@ ALL = -1
 
 
 def flex_attention(cu_seqlens: Tensor, num_tokens: int, spec: AttentionSpec) -> Attend:
-    """Return the `attend` of one block within documents: q [T, N, H], k and v [T, K, H] to [T, N, H]."""
+    """Return a function that computes one block's attention within documents.
+
+    It takes q [T, N, H], k and v [T, K, H] and returns [T, N, H].
+    """
     mask, softcap = _build_mask(cu_seqlens, num_tokens, spec), spec.softcap
     cap_score = None
 

@@ -51,7 +51,10 @@ def _read_tokenizer_file(file: Path) -> Normalization | None:
 
 
 def _normalizer_steps(normalizer: Any) -> list[tuple[bool, bool]]:
-    """Return (lowers case, deletes accents) of each step of a normalizer of the tokenizers library."""
+    """Return (lowers case, deletes accents) for each step of a normalizer of the tokenizers library.
+
+    Empty if there is no normalizer.
+    """
     if not isinstance(normalizer, Mapping):
         return []
     kind, lowers = normalizer.get("type"), normalizer.get("lowercase") is True

@@ -96,7 +96,7 @@ def _repeated_flops_per_token(config: RunConfig, shape: ModelShape, max_length: 
 
 
 def orthogonalization_flops(config: RunConfig, shape: ModelShape) -> float:
-    """Return the FLOPs of a step's Newton-Schulz iterations, all computed on every rank.
+    """Return the FLOPs of a step's Newton-Schulz iterations, all computed on every rank; 0 without Muon.
 
     An iteration on R rows and C columns, R <= C, has two products of R x R x C and one of R x R x R.
     """

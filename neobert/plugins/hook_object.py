@@ -42,7 +42,10 @@ class PluggedHook:
             self.plugin.call_guarded(method, *arguments)
 
     def state(self) -> Any:
-        """Return the state as JSON values; None for a hook without state. Raises `PluginError`."""
+        """Return the state as JSON values; None for a hook without state.
+
+        Raises `PluginError` for an error in the hook, or if the state is not JSON-serializable.
+        """
         if not hasattr(self.target, "state_dict"):
             return None
         state = self.plugin.call_guarded(self.target.state_dict)
@@ -55,6 +58,6 @@ class PluggedHook:
         return json.loads(text)
 
     def load(self, state: Any) -> None:
-        """Restore a state that `state` returned. Raises `PluginError`."""
+        """Restore a state that `state` returned, if the hook can. Raises `PluginError` for an error in it."""
         if hasattr(self.target, "load_state_dict") and state is not None:
             self.plugin.call_guarded(self.target.load_state_dict, state)

@@ -112,7 +112,10 @@ def module_file(root: Path, parts: list[str]) -> Path | None:
 
 
 def _installed_package(top: str) -> tuple[str, bool]:
-    """Return name and version of a top-level module's package, and whether its install is editable."""
+    """Return name and version of a top-level module's package, and whether its install is editable.
+
+    The name is empty if no installed package provides the module.
+    """
     names = _packages_by_module(tuple(sys.path)).get(top, [])
     if not names:
         return "", False

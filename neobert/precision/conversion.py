@@ -39,11 +39,11 @@ def convert(conversion: Conversion, seed: int, backbone: Backbone) -> None:
         raise ProjectError("PRE008", message, hint)
     for number, (block, name, module) in enumerate(chosen):
         layer_seed = stream_key(_ROUNDING_STREAM, seed, number)
-        block.set_submodule(name, converted(conversion, module, layer_seed))
+        block.set_submodule(name, convert_layer(conversion, module, layer_seed))
     log.info("%s: %d of %d linear layers of the blocks", conversion.name, len(chosen), len(found))
 
 
-def converted(conversion: Conversion, layer: nn.Linear, seed: int) -> nn.Module:
+def convert_layer(conversion: Conversion, layer: nn.Linear, seed: int) -> nn.Module:
     """Return the library's replacement of a layer, with the parameters of the layer.
 
     Raises `ProjectError` HST001 if the library cannot be imported.
@@ -51,7 +51,7 @@ def converted(conversion: Conversion, layer: nn.Linear, seed: int) -> nn.Module:
     library = conversion.library
     module = import_module(f"{__package__}.{library.name}.convert")
     try:
-        made: nn.Module = module.converted(conversion.section, layer, seed)
+        made: nn.Module = module.convert_layer(conversion.section, layer, seed)
     except ImportError as error:
         message = f"{library.name} is enabled, but the package {library.package} does not import: {error}"
         raise ProjectError("HST001", message, library.install, exit_code=EXIT_USAGE) from error

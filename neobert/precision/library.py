@@ -62,7 +62,7 @@ class Library(NamedTuple):
 
     Attributes:
         name: name of its section, and of its folder next to this file, in which `convert.py` has the function
-            `converted(section, layer, seed)`.
+            `convert_layer(section, layer, seed)`.
         about: description of its section.
         section: dataclass of its keys.
         recipes: by the values of the key `recipe`.

@@ -286,7 +286,7 @@ def test_a_format_that_would_change_the_model_is_refused(make_model, save, name,
     source = open_source([save(make_model(**changes))], None)
     with pytest.raises(ProjectError, match=reason) as caught:
         refuse_unsuitable(source, {each: load_writer(each) for each in ("hf", name)})
-    assert (caught.value.code, caught.value.hint) == ("EXP011", "omit that format: --to hf")
+    assert (caught.value.code, caught.value.hint) == ("EXP011", "convert to other formats: --to hf")
 
 
 @pytest.mark.parametrize("name", ["sentence-transformers", "gguf-ready", "fork"])

@@ -107,7 +107,7 @@ def test_products_are_those_of_fp64_within_the_rounding_of_fp8(recipe, bias):
     layer = nn.Linear(64, 96, bias=bias)
     exact = copy.deepcopy(layer).double()
     values, wanted = torch.randn(128, 64), torch.randn(128, 96)
-    made = conversion.converted(TorchaoConfig(recipe=recipe), layer, seed=0)
+    made = conversion.convert_layer(TorchaoConfig(recipe=recipe), layer, seed=0)
     own, reference = values.clone().requires_grad_(), values.double().requires_grad_()
     out, right = made(own), exact(reference)
     out.backward(wanted.to(out.dtype))
@@ -127,7 +127,7 @@ def test_float8_is_compiled_without_the_instruction_that_stores_nan():
     """torchao works around https://github.com/triton-lang/triton/issues/11111, in its function to convert."""
     from torch._inductor.codegen.triton import TritonOverrides
 
-    conversion.converted(TorchaoConfig(), nn.Linear(64, 96), seed=0)
+    conversion.convert_layer(TorchaoConfig(), nn.Linear(64, 96), seed=0)
     assert TritonOverrides.minimum("a", "b").startswith("tl.where")
 
 

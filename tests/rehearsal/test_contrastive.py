@@ -84,4 +84,4 @@ def test_other_random_numbers_in_the_second_pass_are_named(first_session, rehear
     found = rehearse(first_session, **padded, trainer={"per_device_train_batch_size": 24})
     assert ("SCH003" in found.failed) == is_faulty
     if is_faulty:
-        assert "from that of one graph over both" in found.message("SCH003")
+        assert "from the gradient of one graph over both" in found.message("SCH003")

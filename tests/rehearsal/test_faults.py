@@ -42,7 +42,7 @@ def test_a_sound_run_passes_every_check(healthy):
 def test_a_device_that_is_none_is_skipped_with_its_reason(healthy):
     for code in ("PRF001", "PRF002", "MEM002", "MEM003"):
         assert healthy.checks[code].status == "skip"
-        assert healthy.message(code) == "no profile requires a GPU"
+        assert healthy.message(code) == "the run has no profile that requires a GPU"
 
 
 def test_bf16_behind_a_bf16_config(rehearsal):

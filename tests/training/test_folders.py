@@ -81,7 +81,7 @@ def test_auto_refuses_where_nothing_verifies(tmp_path):
 def test_auto_refuses_a_folder_under_another_steps_name(tmp_path):
     save(tmp_path, 5)
     (tmp_path / "5").rename(tmp_path / "7")
-    refusal_of(folders.find_checkpoint, "CKP007", "saved at step 5", tmp_path, "auto")
+    refusal_of(folders.find_checkpoint, "CKP007", "its manifest states step 5", tmp_path, "auto")
 
 
 @pytest.mark.parametrize("name", ["0100", "00", "+100", "1_00", "100 ", "١٠٠", "²", "100.bak", "-100"])

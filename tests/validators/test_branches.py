@@ -463,7 +463,7 @@ ROWS: list[Row] = [
     ("HST004", {"config.trackers": ("tensorboard",), "facts.tracker.packages": {"tensorboard": True}},
      "facts.tracker.unwritable", {"tensorboard": "/read-only"}, {}, "cannot write to /read-only"),
     ("SCH003", {"config.task": "contrastive", "config.dataset.long_documents": "truncate"},
-     "facts.rehearsal.accumulation.relative_difference", 0.06, 0.04, "from that of one graph over both"),
+     "facts.rehearsal.accumulation.relative_difference", 0.06, 0.04, "the gradient of one graph over both"),
     ("SCH004", {"config.trainer.eval_steps": 0}, "config.trainer.logging_steps", 50_001, 50_000,
      "logging_steps "),
     ("SCH004", {"config.optimizer.name": "muonclip", "config.trainer.max_steps": 500},

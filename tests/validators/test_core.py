@@ -54,7 +54,7 @@ def test_gpu_rules_are_skipped_and_not_required_for_a_cpu_profile():
         assert (checks[code].status, checks[code].required) == (Status.SKIP, False)
         assert checks[code].message == "cpu-demo requires no GPU"
     _, checks = judged(None)
-    assert checks["GPU001"].message == "no profile requires a GPU"
+    assert checks["GPU001"].message == "the run has no profile that requires a GPU"
 
 
 def test_production_rules_are_skipped_for_a_smoke_profile():

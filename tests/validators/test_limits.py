@@ -257,4 +257,4 @@ def test_a_pace_that_changes_is_that_of_the_two_halves():
     speed = replace(FACTS.rehearsal.speed, line_step_times_s=(1.0, 2.0, 2.0, 3.0, 3.0, 3.0))
     seen = replace(FACTS.rehearsal, speed=speed, baseline_tokens_per_second=None)
     (one,) = found("PRF002", run_of(), replace(FACTS, rehearsal=seen))
-    assert one.message == "step time changed from 2 s to 3 s during the rehearsal"
+    assert one.message == "step time changed from 2 s to 3 s during the rehearsal (limit 10%)"

@@ -57,7 +57,11 @@ def test_no_device_is_no_slow_one():
 
 @pytest.mark.parametrize(
     ("rate", "output"),
-    [(15.76e9, []), (15.7e9, ["15.7 of 32 GB/s"]), (11.8e9, ["11.8 of 32 GB/s"])],
+    [
+        (15.76e9, []),
+        (15.7e9, ["15.7 of 32 GB/s (at least 50%)"]),
+        (11.8e9, ["11.8 of 32 GB/s (at least 50%)"]),
+    ],
 )
 def test_half_of_what_sixteen_lanes_carry(rate, output):
     facts = replace(with_device(host_bytes_per_s=rate), gpu_health=healthy({"pcie_generation_max": 4}))

@@ -32,7 +32,7 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     launch. For a run that resumes or continues from a checkpoint, only the remaining steps count; `lint` and
     `plan` take its step from the name of its folder, without verification. For a production run from scratch,
     also compares tokens per parameter with the compute-optimal 20 (Hoffmann et al., arXiv:2203.15556): fails
-    below 10, warns below 20; the tokens are those of all steps, which the weights have seen. That figure is
+    below 10, warns below 20; the tokens of all steps count, since the weights have seen them. That figure is
     for decoders, which learn from every token; an encoder learns from masked tokens only and needs more. A
     run that starts from pretrained weights is exempt.
 
@@ -62,7 +62,7 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
             limiting_key(run, plan),
             f"{sentence_subject(left)} takes {hours:,.1f} hours ({left.eta_s.reason}), but "
             f"guard.walltime_limit_hours is {limit:g}",
-            _fitting_values(plan, hours, limit),
+            _walltime_hint(plan, hours, limit),
         )
     tokens = plan.tokens_per_parameter
     is_judged = run.is_production and initial_weights(run.config) is None
@@ -71,18 +71,18 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
             limiting_key(run, plan),
             f"{tokens.value:.2f} tokens per parameter ({tokens.reason}); about {COMPUTE_OPTIMAL_TOKENS} is "
             "compute-optimal",
-            _compute_optimal_values(run, plan),
+            _compute_optimal_hint(run, plan),
             None if tokens.value < MIN_TOKENS else Severity.WARN,
         )
 
 
-def _fitting_values(plan: Plan, hours: float, limit: float) -> str:
+def _walltime_hint(plan: Plan, hours: float, limit: float) -> str:
     longer = f"set guard.walltime_limit_hours to {ceil(hours)}, or use more devices"
     steps = plan.max_steps.value - ceil(3600 * (hours - limit) / plan.step_time_s.value)
     return f"set trainer.max_steps to {steps}; or {longer}" if steps > 0 else longer
 
 
-def _compute_optimal_values(run: ResolvedRun, plan: Plan) -> str:
+def _compute_optimal_hint(run: ResolvedRun, plan: Plan) -> str:
     more = COMPUTE_OPTIMAL_TOKENS / plan.tokens_per_parameter.value
     trainer, steps = run.config.trainer, ceil(more * plan.max_steps.value)
     if trainer.max_epochs is not None and plan.max_steps.value < trainer.max_steps:
@@ -160,7 +160,7 @@ def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     """An evaluation that takes too much of the run's time, or is too small to be meaningful.
 
     ## What it does
-    Estimates the evaluation's tokens: those of the prepared data if it was inspected, otherwise
+    Estimates the evaluation's tokens: all of the prepared data if it was inspected, otherwise
     `dataset.eval_samples` documents of the assumed mean length, at most `trainer.eval_max_batches`
     microbatches. An evaluation token costs a third of a training token. Warns if an evaluation takes more
     than a fifth of the training time between two evaluations, fails if it takes longer than that training.
@@ -211,7 +211,7 @@ def _evaluation_time_violations(run: ResolvedRun, plan: Plan, tokens: float) -> 
     yield Violation(
         "trainer.eval_steps" if can_wait else _size_key(run.config),
         f"an evaluation of about {tokens:,.0f} tokens takes {takes_s:,.1f} s, {share:.0%} of the training "
-        "time between two evaluations",
+        f"time between two evaluations (limit {ALL_TIME:.0%}, a warning above {MAX_TIME:.0%})",
         f"set trainer.eval_steps to {enough} or more; or {fewer}" if can_wait else fewer,
         None if share > ALL_TIME else Severity.WARN,
     )

@@ -87,7 +87,7 @@ def _refused_reservation(run: ResolvedRun, plan: Plan, disk: DiskFacts) -> Viola
 
 
 def _existing_checkpoints_mib(run: ResolvedRun, plan: Plan, facts: Facts) -> float:
-    """Return the MiB of a resumed run's checkpoints, which new checkpoints will replace."""
+    """Return the MiB of checkpoints that new checkpoints will replace; 0 if the run does not resume."""
     output = facts.output
     if output is None or run.config.trainer.resume_from_checkpoint == NEVER:
         return 0.0

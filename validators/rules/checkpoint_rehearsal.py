@@ -73,7 +73,7 @@ def _resume_goes_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
 
     ## What it does
     Kills the rehearsal and resumes it from its newest checkpoint, twice, and compares the next steps with
-    those of the uninterrupted run bit by bit: samples, masks, learning rate, random generators and loss. On
+    the uninterrupted run's bit by bit: samples, masks, learning rate, random generators and loss. On
     a GPU, where kernels may sum gradients in any order, the loss of the first step after the kill must be
     identical and later ones equal to within 0.1 %.
 

@@ -237,7 +237,7 @@ def resumed_on_other_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     apply to a run that continues on other text (`trainer.continue_from`): DAT029 compares its tokenizer.
 
     ## Why is this bad?
-    The position in the data is that of the earlier text: documents would be skipped or repeated. The trainer
+    The position in the data belongs to the earlier text: documents would be skipped or repeated. The trainer
     refuses the checkpoint, but only after the queue.
 
     ## Example

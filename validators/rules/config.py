@@ -110,7 +110,7 @@ def unstable_config(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Example
     ```text
-    resolved.json was edited by hand: its digest differs from that of the run
+    resolved.json was edited by hand: its digest differs from the run's digest
     ```
 
     ## Use instead

@@ -280,7 +280,10 @@ def targets_lost_to_length(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     conversations = require_prepared(facts).conversations
     lost, kept = (conversations.get(name, 0) for name in ("lost", "supervised"))
     if lost and (share := lost / (lost + kept)) > FEW_LOST:
-        message = f"{percent(share)} of the supervised tokens are lost: {lost:,} of {lost + kept:,}"
+        message = (
+            f"{percent(share)} of the supervised tokens are lost (limit {MANY_LOST:.0%}, a warning above "
+            f"{FEW_LOST:.0%}): {lost:,} of {lost + kept:,}"
+        )
         is_cut = run.config.dataset.long_documents != "split"
         hint = f"{longer_rows_hint(run, plan)}{', or set dataset.long_documents to split' if is_cut else ''}"
         yield Violation(LENGTH, message, hint, Severity.WARN if share <= MANY_LOST else None)

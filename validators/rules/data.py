@@ -31,7 +31,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Checks `dataset.path`, `dataset.name` or `dataset.mixture`; `trainer.eval_source_path`; `tokenizer.path`
     or `tokenizer.name`; and `model.pretrained_checkpoint`, whose config.json must have the sizes of the
-    section `model`, and whose weights those of the model (`model.type: hf`), in safetensors. Embedding
+    section `model`, and whose weights the sizes of the model (`model.type: hf`), in safetensors. Embedding
     and decoder of a causal model are one tensor or two, as `tie_word_embeddings` says. For a run that resumes
     from its own checkpoint, problems of initial weights are a warning only: they are not used.
 

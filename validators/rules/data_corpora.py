@@ -71,7 +71,8 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         yield Violation(
             "dataset",
             f"{percent(overlap.shared_share)} of the evaluation's tokens also occur in training documents "
-            f"({overlap.eval_documents:,} documents compared with {overlap.train_documents:,})",
+            f"(limit {MAX_SHARED:.0%}; {overlap.eval_documents:,} documents compared with "
+            f"{overlap.train_documents:,})",
             "set dataset.validation_split, or dataset.eval_split to a separate split",
         )
 
@@ -227,7 +228,7 @@ def _too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Too little text for the number of steps, so that it is repeated too often.
 
     ## What it does
-    Divides the tokens that the run reads by those of the prepared training text. Fails above 40 epochs, as
+    Divides the tokens that the run reads by the tokens of the training text. Fails above 40 epochs, as
     many as BERT had (Devlin et al., arXiv:1810.04805). In a production run, warns above 4 epochs: up to that
     number, repeated text is worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264). Warns
     above 8 for a decoder, which gets the same tokens in each. Warns above 4 epochs of a corpus of a mixture,
@@ -263,7 +264,7 @@ def _too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             share = f"{percent(corpus.share)} of the tokens are drawn from {corpus.tokens:,}"
             yield Violation(
                 "dataset.mixture",
-                f"{corpus.label} is read {corpus.epochs:,.1f} times: {share}",
+                f"{corpus.label} is read {corpus.epochs:,.1f} times (limit {HARMLESS_EPOCHS:g}): {share}",
                 "lower the weight of this corpus, add text to this corpus, or lower trainer.max_steps",
                 Severity.WARN,
             )
@@ -296,11 +297,11 @@ def _memorized_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that reads a small text many times, by the size of its files.
 
     ## What it does
-    Divides the tokens that the run reads by those of its training files, estimated at 4 bytes per token, as
-    in English; steps of a run that is continued on this text do not count (`trainer.continue_from`). Warns
+    Divides the tokens that the run reads by the tokens in its training files, estimated at 4 bytes per token,
+    as in English; steps of a run that is continued on this text do not count (`trainer.continue_from`). Warns
     above 40 passes, and above 8 for a decoder, which gets the same tokens in each: the limits of text that
     was prepared and counted (DAT004), for which this rule has no finding. Compressed files and Parquet files
-    are not checked, because their size differs from that of the text.
+    are not checked, because their size differs from the size of the text.
 
     ## Why is this bad?
     The loss of a text that is read a hundred times falls until the model has memorized it, and looks like
@@ -324,11 +325,12 @@ def _memorized_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     part = remaining_in_run(run, plan, facts)
     passes = remaining_epochs(plan, part)
-    if passes is not None and facts.prepared is None and passes > _max_epochs_allowed(run):
+    most = _max_epochs_allowed(run)
+    if passes is not None and facts.prepared is None and passes > most:
         yield Violation(
             limiting_key(run, plan),
-            f"the run reads the text about {passes:,.0f} times: {part.tokens.value:,} tokens in "
-            f"{counted(part.steps, 'step')} ({plan.epochs.reason})",
+            f"the run reads the text about {passes:,.0f} times (limit {most:g}): {part.tokens.value:,} "
+            f"tokens in {counted(part.steps, 'step')} ({plan.epochs.reason})",
             _fewer_epochs_hint(run, plan, passes, part.first_step),
         )
 

@@ -238,13 +238,15 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     prepared = require_prepared(facts)
     if prepared.fill is not None and prepared.fill < MIN_FILL and _can_be_packed(run.config):
         message = (
-            f"only {percent(prepared.fill)} of a microbatch is text; {_describe_median_length(prepared)}"
+            f"only {percent(prepared.fill)} of a microbatch is text (at least {MIN_FILL:.0%}); "
+            f"{_describe_median_length(prepared)}"
         )
         key, hint = _fill_hint(run, plan, prepared)
         yield Violation(key, message, hint)
     if prepared.truncation_share > MAX_LOST:
         lengths = _describe_median_length(prepared)
-        message = f"truncation loses {percent(prepared.truncation_share)} of the tokens; {lengths}"
+        lost = f"truncation loses {percent(prepared.truncation_share)} of the tokens"
+        message = f"{lost} (limit {MAX_LOST:.0%}); {lengths}"
         yield Violation("dataset.long_documents", message, _keep_text_hint(run, plan))
     for name, number in prepared.rows_without.items():
         rows = counted(prepared.documents, "training row")
@@ -254,7 +256,8 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("dataset", message, f"complete the rows without a {name}, or remove them")
     if prepared.dropped_share > MAX_LOST:
         lengths = _describe_median_length(prepared)
-        message = f"{percent(prepared.dropped_share)} of the documents are dropped; {lengths}"
+        dropped = f"{percent(prepared.dropped_share)} of the documents are dropped"
+        message = f"{dropped} (limit {MAX_LOST:.0%}); {lengths}"
         keep = _keep_text_hint(run, plan)
         shorter = "lower dataset.min_length"
         if "dataset.min_length" in spec_of(run.config).unread:

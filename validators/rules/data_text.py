@@ -149,7 +149,10 @@ def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> V
         total = text.eval_characters
         if total and (share := text.shared_characters / total) > MAX_SHARED:
             compared = f"of {total:,} compared characters"
-            message = f"{percent(share)} {compared} of the evaluation text in {text.source} are training text"
+            message = (
+                f"{percent(share)} {compared} of the evaluation text in {text.source} are training text "
+                f"(limit {MAX_SHARED:.0%})"
+            )
             hint = "remove these documents from the training files, or set dataset.validation_split and "
             yield Violation(_text_key(run), message, f"{hint}dataset.path to the training files alone")
 

@@ -32,7 +32,8 @@ def _why_no_ranks(run: ResolvedRun, plan: Plan) -> str:
 
 
 def _why_no_gpu_ranks(run: ResolvedRun, plan: Plan) -> str:
-    return _why_no_ranks(run, plan) or ("" if _needs_gpus(run) else "no profile requires a GPU")
+    reason = "" if _needs_gpus(run) else "the run has no profile that requires a GPU"
+    return _why_no_ranks(run, plan) or reason
 
 
 def _require_distributed(run: ResolvedRun, facts: Facts) -> DistributedFacts:
@@ -250,7 +251,8 @@ def diverging_replicas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     ## What it does
     Hashes all weights of a small model of the run's type on each rank: initially, after the run's own
     preparation, after an optimizer step, and after saving, overwriting and loading them. During training a
-    run compares its replicas, and those of each shard, at every save, and ends with this code if they differ.
+    run compares the replicas of its weights, or of each shard, at every save; it ends with this code if they
+    differ.
 
     ## Why is this bad?
     Gradients are averaged, weights are not. Replicas that start with different weights stay different, and
@@ -315,7 +317,10 @@ def loss_of_other_ranks(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
             hint = "run `neobert-launch validate-gpu` to find the computation that is wrong"
             yield Violation(PATH, f"{name} is not finite", hint)
         elif abs(together - alone) > tolerance * abs(alone):
-            message = f"{name} is {together:.6g} over {distributed.world_size} ranks and {alone:.6g} on one"
+            message = (
+                f"{name} is {together:.6g} over {distributed.world_size} ranks and {alone:.6g} on one "
+                f"(tolerance {tolerance:g} of the latter)"
+            )
             yield Violation(PATH, message, "check how losses and gradients are reduced over ranks")
 
 

@@ -75,14 +75,15 @@ def slow_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         at_best = device.burst_flops or device.gemm_flops
         sheet = f"of the data sheet's {peak / TERA:.0f}"
         if device.gemm_flops < MIN_GEMM_SHARE * peak:
-            yield Violation(PATH, f"{label}: {reached}, {device.gemm_flops / peak:.0%} {sheet}", SLOW)
+            message = f"{label}: {reached}, {device.gemm_flops / peak:.0%} {sheet}"
+            yield Violation(PATH, f"{message} (at least {MIN_GEMM_SHARE:.0%})", SLOW)
         elif at_best < USUAL_GEMM_SHARE * peak:
             message = f"{label}: {at_best / TERA:.0f} TFLOP/s at best, {at_best / peak:.0%} {sheet}"
-            yield Violation(PATH, message, SLOW, Severity.WARN)
+            yield Violation(PATH, f"{message} (at least {USUAL_GEMM_SHARE:.0%})", SLOW, Severity.WARN)
         fastest = max(other.gemm_flops for other in devices)
         if device.gemm_flops < MIN_OF_FASTEST * fastest:
             message = f"{label}: {reached}, but the fastest GPU of the run reaches {fastest / TERA:.0f}"
-            yield Violation(PATH, message, SLOW)
+            yield Violation(PATH, f"{message} (at least {MIN_OF_FASTEST:.0%})", SLOW)
 
 
 @rule("GPU006", "slow-gpu-memory", severity=Severity.WARN, level=Level.GPU, needs=("devices",))
@@ -114,7 +115,8 @@ def slow_gpu_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         spec = _data_sheet(device).bytes_per_s
         if device.copy_bytes_per_s < MIN_COPY_SHARE * spec:
             copied = f"{device.copy_bytes_per_s / TERA:.2f} of {spec / TERA:.2f} TB/s"
-            yield Violation(PATH, f"{label}: a copy within the device reaches {copied}", SLOW)
+            message = f"{label}: a copy within the device reaches {copied}"
+            yield Violation(PATH, f"{message} (at least {MIN_COPY_SHARE:.0%})", SLOW)
         for fault in _link_faults(device, health.get(device.index)):
             yield Violation(PATH, f"{label}: {fault}", "reseat the GPU, or have the GPU and its slot checked")
 
@@ -135,7 +137,7 @@ def _link_faults(device: DeviceFacts, gpu: GpuHealthFacts | None) -> Iterator[st
     nominal = pcie_bytes_per_s(gpu)
     if nominal is not None and device.host_bytes_per_s < MIN_HOST_SHARE * nominal:
         reached = f"{device.host_bytes_per_s / GIGA:.1f} of {nominal / GIGA:.0f} GB/s"
-        yield f"a copy from the host reaches {reached}"
+        yield f"a copy from the host reaches {reached} (at least {MIN_HOST_SHARE:.0%})"
 
 
 @rule(

@@ -329,8 +329,8 @@ def _low_precision_changes_loss(run: ResolvedRun, plan: Plan, facts: Facts) -> V
     """A recipe that changes the loss from the start.
 
     ## What it does
-    Compares the loss of steps 9 to 16 with that of the same steps in bf16, from the same weights on the same
-    text. Fails if they differ by more than 1 %, or if a loss is not finite.
+    Compares the loss of steps 9 to 16 with the loss of the same steps in bf16, from the same weights on the
+    same text. Fails if they differ by more than 1 %, or if a loss is not finite.
 
     ## Why is this bad?
     Rounding to fp8 changed the loss of such steps by at most 0.2 %. More means that values overflow, or that

@@ -286,7 +286,10 @@ def memory_grows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     memory = _require_memory(facts)
     growth = memory.growth_mib_per_step * GROWTH_STEPS
     if growth > GROWTH_SHARE * memory.peak_allocated_mib:
-        message = f"memory allocated between steps grows by {growth:,.0f} MiB in {GROWTH_STEPS} steps"
+        message = (
+            f"memory allocated between steps grows by {growth:,.0f} MiB in {GROWTH_STEPS} steps "
+            f"(limit {GROWTH_SHARE:.0%} of the peak)"
+        )
         yield Violation("trainer", message, "find tensors that are kept across steps")
     if memory.alloc_retries:
         message = f"the allocator flushed its cache and retried {counted(memory.alloc_retries, 'time')}"

@@ -261,7 +261,8 @@ def checkpointing_against_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     if not is_on and current > MEMORY_SHARE * device >= other:
         yield Violation(
             path,
-            f"the step needs {current:,.0f} of {device:,.0f} MiB ({other:,.0f} with recomputation)",
+            f"the step needs {current:,.0f} of {device:,.0f} MiB (limit {MEMORY_SHARE:.0%}; {other:,.0f} "
+            "with recomputation)",
             f"{recomputation_hint(run.config)}, or lower trainer.per_device_train_batch_size",
         )
     if is_on and other < IDLE_MEMORY_SHARE * device:

@@ -158,7 +158,7 @@ def packed_differs_from_alone(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
 
     ## What it does
     Compares logits and gradients with fp64 formulas, document by document. Fails if the largest or the
-    mean error is more than twice that of the same formulas in the run's precision, if positions do not
+    mean error is more than twice the error of the same formulas in the run's precision, if positions do not
     restart in each document, if rotations are less accurate than in fp32, if a step on the longest
     document is not finite, or if a new model's loss is more than 15 % from ln(vocabulary).
 

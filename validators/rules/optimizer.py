@@ -191,8 +191,8 @@ def _rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     For continued pretraining, the product is divided by the root of the tokens of a step, with which the best
     rate grows (arXiv:2205.10287). Published are 5e-5 with 192 rows (BioBERT, arXiv:1901.08746), 1e-4 with 256
     and 5e-4 with 2,048 (RoBERTa, arXiv:2004.10964), of 512 tokens at a width of 768: a factor of three.
-    For Muon and Lion nothing is published, and the limits are an estimate: those of AdamW, by the ratio of
-    their pretraining records. Longer rows (`init --context`), whose `trainer.eval_source_path` is the
+    For Muon and Lion nothing is published; the limits are an estimate: AdamW's limits, by the ratio of the
+    pretraining records. Longer rows (`init --context`), whose `trainer.eval_source_path` is the
     checkpoint itself, have the rate of its run.
 
     ## Why is this bad?
@@ -251,7 +251,7 @@ def _drowned_gradient(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     size, AdamW's mean step is half of the learning rate: warns below that, fails below a tenth. Fails if
     `optimizer.eps` is below 1e-20. Also computes the share of a matrix that weight decay removes per step
     at the peak rate: warns above 0.5 %, fails above 5 %. Compares the gradient of `trainer.z_loss` by a logit
-    with that of the cross-entropy, 2 z ln(V) before the first step: warns above 0.1, fails above 1.
+    with the gradient of the cross-entropy, 2 z ln(V) before the first step: warns above 0.1, fails above 1.
 
     ## Why is this bad?
     AdamW with a large epsilon is gradient descent at an unintended rate; a tiny clipping norm has the same

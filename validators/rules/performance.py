@@ -100,7 +100,10 @@ def unsteady_pace(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("trainer", fault, hint)
     first, last = _median_step_times_by_half(speed.line_step_times_s)
     if abs(last / first - 1) > TOLERANCE:
-        message = f"step time changed from {first:.3g} s to {last:.3g} s during the rehearsal"
+        message = (
+            f"step time changed from {first:.3g} s to {last:.3g} s during the rehearsal "
+            f"(limit {TOLERANCE:.0%})"
+        )
         yield Violation("trainer", message, hint)
     if speed.recompiles:
         message = f"{counted(speed.recompiles, 'function')} recompiled after the warm-up"

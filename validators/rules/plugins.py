@@ -127,8 +127,7 @@ def resumed_with_edited_plugin(run: ResolvedRun, plan: Plan, facts: Facts) -> Vi
 
     ## What it does
     Compares the SHA-256 of the files of plug-ins, of what they import from the same folder, and the versions
-    of their packages with those of the checkpoint. The trainer compares the files again before it imports
-    them.
+    of their packages with the checkpoint's. The trainer compares the files again before it imports them.
 
     ## Why is this bad?
     The run before and after the checkpoint would have other targets, another loss or another metric. If that

@@ -34,10 +34,9 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     Fails if the warm-up does not end before the run, if warm-up and decay overlap, if the decay ends after
     the last step, and if a floor below a thousandth of the peak lasts more than 1 % of the steps. Warns if
     the warm-up takes more than half of the run, or does not end before `trainer.max_steps` of the command
-    line, and if a higher floor lasts more than 10 % of it. The limits of the warm-up also apply to those of
-    batch size and sequence length. The message gives the learning rate
-    at the first, middle and last step. Also warns about percentages below 1, which look like fractions; a
-    number of steps is unambiguous.
+    line, and if a higher floor lasts more than 10 % of it. The warm-ups of batch size and sequence length
+    have the same limits. The message gives the learning rate at the first, middle and last step. Also warns
+    about percentages below 1, which look like fractions; a number of steps is unambiguous.
 
     ## Why is this bad?
     With a warm-up of 10,000 steps, a run of 500 never reaches its peak rate, and only its poor loss shows
@@ -67,7 +66,7 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         *_percent_violations(run, plan),
         *_warmup_violations(run, plan),
         *_decay_violations(plan),
-        *_batch_warmup_violations(run.config, plan.max_steps.value),
+        *_size_warmup_violations(run.config, plan.max_steps.value),
     ):
         yield violation._replace(message=f"{violation.message}; {rates}")
 
@@ -104,7 +103,7 @@ def _warmup_violations(run: ResolvedRun, plan: Plan) -> Violations:
         yield Violation(path, message, f"lower {path} or {way_out}")
 
 
-def _batch_warmup_violations(config: RunConfig, max_steps: int) -> Violations:
+def _size_warmup_violations(config: RunConfig, max_steps: int) -> Violations:
     """Yield violations for the warm-ups of batch size and sequence length."""
     trainer = config.trainer
     batch = "trainer.batch_size_warmup_steps"

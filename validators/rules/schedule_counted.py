@@ -100,7 +100,7 @@ def loss_divided_by_the_wrong_count(run: ResolvedRun, plan: Plan, facts: Facts) 
     if difference > MAX_DIFFERENCE:
         first, second = accumulation.num_targets
         compares = spec_of(run.config).predicts == "pairs"
-        reference = "that of one graph over both" if compares else "their weighted mean"
+        reference = "the gradient of one graph over both" if compares else "their weighted mean"
         yield Violation(
             "trainer.gradient_accumulation_steps",
             f"the joint gradient of {first:,} and {second:,} targets differs by {difference:.1%} from "

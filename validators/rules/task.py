@@ -247,8 +247,8 @@ def known_answer_missed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     The operator of native sparse attention is compared with its definition, token by token: selected blocks,
     outputs, gradients, and what later tokens and other documents change.
 
-    The loss of the training step must depend on a text's own tokens, and not on those of other texts and of
-    padding; in a causal model a target must depend on the token at its own position, and its label must be
+    The loss of the training step must depend on a text's own tokens, and not on other texts or on padding;
+    in a causal model a target must depend on the token at its own position, and its label must be
     the next token of the text. A classifier also has to learn a planted label in ten steps. A test that was
     not carried out is unknown.
 

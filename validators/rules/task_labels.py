@@ -186,7 +186,7 @@ def nearly_equal_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
 
     ## What it does
     Fails if all training scores of a regression or of pairs are equal, and if a run trains on scores of pairs
-    but no pair has one. Warns if those of a regression differ by less than 0.01.
+    but no pair has one. Warns if the scores of a regression differ by less than 0.01.
 
     ## Why is this bad?
     Equal scores teach nothing: no correlation is defined, and the loss of scored pairs is 0. Differences that

@@ -46,10 +46,10 @@ def few_pairs(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Why is this bad?
     The other documents of a step are the negatives of a query. With few of them the loss is low from the
-    start and the gradient is that of a handful of texts, the more so the lower the temperature: the softmax
-    gives a negative the weight exp(similarity / temperature), so those that count are within about one
-    temperature of the hardest, and their number is proportional to pairs x temperature. The limit is 16 pairs
-    at the usual 0.05. E5 has 32,768 pairs at 0.01 (arXiv:2212.03533).
+    start and the gradient depends on a handful of texts, the more so the lower the temperature: the softmax
+    gives a negative the weight exp(similarity / temperature), so the negatives that count are within about
+    one temperature of the hardest, and their number is proportional to pairs x temperature. The limit is 16
+    pairs at the usual 0.05. E5 has 32,768 pairs at 0.01 (arXiv:2212.03533).
 
     ## Example
     ```yaml
@@ -138,13 +138,15 @@ def texts_of_pairs_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     if (share := counts.get("eval_shared")) and share >= FEW_SHARED:
         yield Violation(
             "dataset.path",
-            f"{percent(share)} of the evaluation pairs share a query or a document with the training pairs",
+            f"{percent(share)} of the evaluation pairs share a query or a document with the training pairs "
+            f"(limit {FEW_SHARED:.0%})",
             "hold out all pairs of a text in a separate file, or compare such runs only with each other",
         )
     if (share := counts.get("source_shared")) and share >= MANY_SHARED:
         yield Violation(
             "dataset.mixture",
-            f"{percent(share)} of the training pairs share a query or a document with another source",
+            f"{percent(share)} of the training pairs share a query or a document with another source "
+            f"(limit {MANY_SHARED:.0%})",
             "remove the pairs from one of the sources, or lower its weight",
         )
 

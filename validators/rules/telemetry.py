@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DRIVER_TOLERANCE = 0.05
 DRIVER_SLACK_MIB = 256
-"""MiB for modules loaded after the context was measured; above 5 % only for tiny models."""
+"""Tolerance in MiB for modules loaded after the context was measured; it exceeds 5 % for tiny models only."""
 SYSTEM_TOLERANCE = 0.03
 NUMBER = ("int", "float")
 FIELDS = {

@@ -82,7 +82,7 @@ def weights_of_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     Where the text is not inspected, as in the checks of a smoke run, compares the file that `tokenizer.path`
     or `tokenizer.name` names; for a run that would train a tokenizer, the keys of its text with those in the
     checkpoint. Renamed tokens pass. Also compares the ids of the mask, first, last and padding tokens in the
-    `config.json` next to the weights with those of the tokenizer's files, where both declare them and the
+    `config.json` next to the weights with the ids in the tokenizer's files, where both declare them and the
     embedding has them; warns if only the padding differs: no token attends to it. Does not apply to a run
     that resumes.
 
@@ -212,8 +212,8 @@ def random_head(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A head that starts from random weights, although the initial weights have one of this task.
 
     ## What it does
-    Compares the names and shapes of the head's weights next to `model.pretrained_checkpoint` with those of
-    the run, where the architecture in its `config.json` is one of the run's task. A pretrained encoder has no
+    Compares the names and shapes of the head's weights next to `model.pretrained_checkpoint` with the run's
+    head, where the architecture in its `config.json` is one of the run's task. A pretrained encoder has no
     such head, and is not meant. Without the head for masked words, task `pretrain` is refused (DAT001), and
     so is `predict` with a folder that lacks its own head. Does not apply to a run that resumes.
 

@@ -84,7 +84,7 @@ def finding_text(
     lines = [
         _finding_head(finding, on, is_fixable=is_fixable),
         *_location_lines(finding, on, has_source=has_source),
-        *_key_and_hint(finding, on),
+        *_key_and_hint_lines(finding, on),
     ]
     return fold("\n".join(lines), console.terminal_width(on))
 
@@ -102,15 +102,15 @@ def _location_lines(finding: Finding, on: TextIO | None, *, has_source: bool) ->
     """Yield the location and source line of a finding, then of the inherited value, if any."""
     colour = COLOUR[finding.severity]
     if finding.file:
-        yield from _location_with_excerpt(
+        yield from _excerpt_lines(
             "-->", finding.file, finding.line, finding.column, colour, on, has_source=has_source
         )
     if finding.inherited_file:
         inherited = finding.inherited_file, finding.inherited_line, finding.inherited_column
-        yield from _location_with_excerpt("set in", *inherited, colour, on, has_source=True)
+        yield from _excerpt_lines("set in", *inherited, colour, on, has_source=True)
 
 
-def _location_with_excerpt(
+def _excerpt_lines(
     label: str, file: str, line: int, column: int, colour: str, on: TextIO | None, *, has_source: bool
 ) -> Iterator[str]:
     """Yield a location, then the source line with carets under the whole key or value."""
@@ -125,7 +125,7 @@ def _location_with_excerpt(
         yield f" {paint(f'{number:>{margin}} |', 'dim', on=on)} {shown}"
 
 
-def _key_and_hint(finding: Finding, on: TextIO | None) -> Iterator[str]:
+def _key_and_hint_lines(finding: Finding, on: TextIO | None) -> Iterator[str]:
     """Yield the full key, unless message or hint contain it, and the hint."""
     if "." in finding.path and finding.path not in finding.message + finding.hint:
         yield f"  {paint('= key:', 'dim', on=on)} {printable(finding.path)}"

@@ -149,7 +149,8 @@ class Assembler:
         self._check_token_ids(gathered.ids)
         targets = self.rule.targets(gathered, epoch=epoch, seed=self.seed)
         layout = self._packed_tensors if self.shape.is_packed else self._padded_tensors
-        tensors = layout(targets, gathered.positions, gathered.lengths, self._token_values(targets, gathered))
+        extra_values = self._optional_token_values(targets, gathered)
+        tensors = layout(targets, gathered.positions, gathered.lengths, extra_values)
         slots = self.shape.num_slots if self.shape.is_packed else len(tensors["input_ids"])
         scores = gathered.columns.get(SCORE.name)
         return Microbatch(
@@ -172,7 +173,7 @@ class Assembler:
                 "prepare the data again with this tokenizer",
             )
 
-    def _token_values(self, targets: Targets, segments: Segments) -> Mapping[str, tuple[Ids, int]]:
+    def _optional_token_values(self, targets: Targets, segments: Segments) -> Mapping[str, tuple[Ids, int]]:
         """Return (values, padding value) of optional tensors: token types, masked ids and labels."""
         found = {}
         if self.types_pairs and SECOND.name in segments.columns:

@@ -30,10 +30,10 @@ _SYSTEM = "Answer in one sentence."
 
 def conversation_rows() -> list[tuple[list[dict[str, Any]]]]:
     """Return the conversations, each the only column of a row."""
-    return [(_conversation(number),) for number in range(NUM_CONVERSATIONS)]
+    return [(_nth_conversation(number),) for number in range(NUM_CONVERSATIONS)]
 
 
-def _conversation(number: int) -> list[dict[str, Any]]:
+def _nth_conversation(number: int) -> list[dict[str, Any]]:
     """Return one to three questions with answers; every third conversation has a system prompt."""
     messages = [{"role": "system", "content": _SYSTEM}] if number % 3 == 0 else []
     for turn in range(1 + number % 3):

@@ -39,7 +39,7 @@ def _piece_end(text: str, start: int, may_cut: MayCut) -> int:
         stop = start + length
         if stop >= len(text):
             return len(text)
-        for offset in (*_whitespace_before(text, start, stop), stop):
+        for offset in (*_whitespace_offsets_before(text, start, stop), stop):
             before = text[max(start, offset - _CONTEXT_CHARACTERS) : offset]
             if may_cut(before, text[offset : offset + _CONTEXT_CHARACTERS]):
                 return offset
@@ -47,7 +47,7 @@ def _piece_end(text: str, start: int, may_cut: MayCut) -> int:
     return start + MAX_PIECE_CHARACTERS
 
 
-def _whitespace_before(text: str, start: int, stop: int) -> list[int]:
+def _whitespace_offsets_before(text: str, start: int, stop: int) -> list[int]:
     """Return the offsets of the last single whitespace characters before `stop`, in decreasing order."""
     searched = _GAP.finditer(text, max(start + 1, stop - _SEARCHED_CHARACTERS), stop)
     return [gap.start() for gap in searched][: -_MAX_CANDIDATES - 1 : -1]

@@ -15,7 +15,10 @@ DISTRIBUTIONS = ("transformers", "torch", "tokenizers", "safetensors")
 
 
 def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
-    """Return token ids, attention mask, hidden states and, if the model has a head, logits of the texts."""
+    """Return token ids, attention mask, hidden states and, if the model has a head, logits of the texts.
+
+    For model type `nsa`, sums of the weights replace hidden states and logits.
+    """
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     batch = tokenizer(texts, padding=True, return_tensors="pt")
     ids, mask = batch["input_ids"], batch["attention_mask"]

@@ -334,7 +334,10 @@ def _transformers_class(auto_class: str) -> Any:
 
 
 def _without_pooler(auto_class: str, configuration: PretrainedConfig) -> dict[str, bool]:
-    """Return the argument that omits the pooling layer of a headless encoder: its weights would not train."""
+    """Return the argument that omits the pooling layer of a headless encoder; empty if there is none.
+
+    The weights of that layer would not train.
+    """
     if auto_class != BARE:
         return {}
     takes = signature(AutoModel._model_mapping[type(configuration)].__init__).parameters

@@ -32,7 +32,7 @@ class QuartetLinear(LinearReplacement):
         return product.reshape(*values.shape[:-1], -1)
 
 
-def converted(section: Quartet2Config, layer: nn.Linear, seed: int) -> nn.Module:  # noqa: ARG001
+def convert_layer(section: Quartet2Config, layer: nn.Linear, seed: int) -> nn.Module:  # noqa: ARG001
     """Return a Quartet-II layer with the parameters of a layer. Raises ImportError if it is missing."""
     from quartet2.linear import Quartet_II_linear
 

@@ -11,7 +11,7 @@ from neobert.precision.torchao.section import TorchaoConfig
 from neobert.precision.torchao.spec import TORCHAO
 
 
-def converted(section: TorchaoConfig, layer: nn.Linear, seed: int) -> nn.Module:
+def convert_layer(section: TorchaoConfig, layer: nn.Linear, seed: int) -> nn.Module:
     """Return the layer of torchao with the parameters of a layer. Raises ImportError if it is missing."""
     recipe = section.recipe
     if recipe.startswith("float8"):

@@ -20,7 +20,7 @@ RECIPES = {
 }
 
 
-def converted(section: TransformerEngineConfig, layer: nn.Linear, seed: int) -> nn.Module:  # noqa: ARG001
+def convert_layer(section: TransformerEngineConfig, layer: nn.Linear, seed: int) -> nn.Module:  # noqa: ARG001
     """Return a Transformer Engine layer with the parameters of `layer`. Raises ImportError if missing."""
     made = linear_class()(
         layer.in_features,

@@ -89,7 +89,7 @@ def find_checkpoint(
 def find_checkpoint_and_rejected(
     root: Path, selector: str, verify: Verify = verify_checkpoint
 ) -> tuple[VerifiedCheckpoint | None, tuple[RejectedCheckpoint, ...]]:
-    """Find a checkpoint like `find_checkpoint`; also return newer ones that `auto` rejected as damaged.
+    """Find a checkpoint like `find_checkpoint`, and the newer ones that `auto` rejected as damaged.
 
     Raises `ProjectError` CKP007 like `find_checkpoint`, and for a checkpoint that this user may not read.
     """
@@ -193,7 +193,7 @@ def _newest_verified(
             continue
         if manifest.step == step:
             return (root / str(step), manifest), tuple(rejected)
-        rejected.append(RejectedCheckpoint(step, f"saved at step {manifest.step}"))
+        rejected.append(RejectedCheckpoint(step, f"its manifest states step {manifest.step}"))
     looked_at = [
         *map(str, rejected),
         *(f"{name}: in quarantine" for name in corrupt_checkpoint_names(root)),

@@ -84,6 +84,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
 
 
 def _label_column(columns: Sequence[Column], text: Path) -> Column:
+    """Return the column that holds the label, by its name or else by its values. Raises if unclear."""
     by_name = {each.name.lower(): each for each in reversed(columns)}
     named = next((by_name[name] for name in LABELS if name in by_name), None)
     if named is not None:

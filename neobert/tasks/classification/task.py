@@ -66,7 +66,7 @@ def plant_labels(
     """Write a token at every other position of each text, and label the text with that token's value.
 
     Values are distributed evenly over the texts in random order, so that no order of labels fits by chance.
-    `shift` swaps them.
+    `shift` rotates the values among the tokens.
     """
     count = batch.num_segments
     chosen = (torch.arange(count) % len(values))[torch.randperm(count, generator=draw)]

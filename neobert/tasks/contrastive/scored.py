@@ -20,7 +20,7 @@ from neobert.parallel import World
 from neobert.tasks.contrastive.loss import first_components
 
 ABSENT = -1e9
-"""Logit of a document that an example lacks; -inf times a probability of 0 is NaN."""
+"""Logit of a missing document. It is finite, because -inf times a probability of 0 is NaN."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,7 +44,7 @@ class StepCounts:
         self.pairs += pairs
 
     def add(self, queries: int, candidates: int, num_false: Tensor) -> None:
-        """Add queries of this rank, each compared with all candidates."""
+        """Add queries of this rank, each compared with all candidates, and its number of false negatives."""
         self.queries += queries
         self.candidates += queries * (candidates - 1)
         self.num_false = num_false if self.num_false is None else self.num_false + num_false

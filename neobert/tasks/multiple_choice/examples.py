@@ -46,7 +46,10 @@ class ChoiceRows(LabelledRows):
     def synthetic_columns(
         self, lengths: NDArray[np.int64], generator: np.random.Generator
     ) -> Mapping[str, NDArray[Any]]:
-        """Return examples with the maximum number of choices, a random one of them right."""
+        """Return the side columns of examples with `max_choices` choices each, a random one of them right.
+
+        The last example has fewer choices if `lengths` is not a multiple of `max_choices`.
+        """
         most = MULTIPLE_CHOICE.read_section(self.config).max_choices
         position = np.arange(len(lengths)) % most
         last = len(lengths) - len(lengths) % most

@@ -16,8 +16,10 @@ from neobert.families.backbone import Backbone
 from neobert.objectives.labelled import LabelledObjective, Predictions
 
 LOWEST = -1e30
-"""Logit of a choice that a row does not have. Finite, because padding
-rows have no choices at all: a softmax over -inf alone is NaN."""
+"""Logit of a choice that a row does not have.
+
+It is finite, because padding rows have no choices at all: a softmax over -inf alone is NaN.
+"""
 
 
 class ChoiceObjective(LabelledObjective):

@@ -317,7 +317,7 @@ def open_telemetry(trainer: Trainer) -> Iterator[MetricsWriter]:
 
 
 def start_trackers(trainer: Trainer) -> Sequence[BackgroundTracker]:
-    """Start the configured experiment trackers."""
+    """Start the configured experiment trackers and return them."""
     config, run_dir, first_step = trainer.config, trainer.run_dir, trainer.progress.first_open_step
     names = requested_trackers(config.trackers, with_wandb=config.wandb.enabled)
     if not names:

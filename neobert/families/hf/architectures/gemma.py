@@ -39,14 +39,14 @@ def describe(settings: Settings, sizes: Sizes, **attention: Any) -> Blocks:
 
 
 def describe_gemma2(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks of Gemma 2: windows in every second one, soft caps on scores and logits."""
+    """Describe the blocks of Gemma 2: a window in every second layer, soft caps on scores and logits."""
     softcap = settings.number_or_none("attn_logit_softcapping", 50.0)
     blocks = _with_windows(settings, sizes, range(0, sizes.layers, 2), softcap=softcap)
     return blocks._replace(stored=StoredVectors(wide_hidden=11))
 
 
 def describe_gemma3(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks of Gemma 3: windows in five of six, norms of queries and keys."""
+    """Describe the blocks of Gemma 3: a window in five of six layers, norms of queries and keys."""
     every = settings.size("sliding_window_pattern", settings.size("_sliding_window_pattern", 6))
     blocks = _with_windows(settings, sizes, (each for each in range(sizes.layers) if (each + 1) % every))
     stored = StoredVectors(wide_hidden=11, wide_queries=2, wide_keys=2)
