@@ -199,7 +199,7 @@ def _evaluate_similarity(
     """
     from launcher.commands import evaluation
 
-    names = {"text": query_column, "second": positive_column, "score": score_column}
+    names = {"text": query_column, "positive": positive_column, "scores": score_column}
     exit_with(evaluation.run_similarity(model, data, names, output, output_format))
 
 

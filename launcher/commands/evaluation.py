@@ -242,7 +242,8 @@ def run_similarity(
 ) -> int:
     """Correlate the similarities of pairs of texts with their scores, and print the correlations.
 
-    `names` are the table's columns of the two texts and the score; None selects a usual name.
+    `names` are the table's columns of the two texts and the score; None selects the column of the
+    model's run, or a usual name.
     """
     request = _embedding_request(model, data) | {"columns": names}
     with output_folder(output) as place:

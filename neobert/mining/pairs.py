@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from neobert.config import from_dict
 from neobert.data.sources.pair_columns import POSITIVES, QUERIES
 from neobert.data.sources.rows import TEXT, Field, RowFormat, parse_text, without_whitespace_and_case
-from neobert.data.sources.text_files import read_rows, read_table
+from neobert.data.sources.text_files import read_rows
 from neobert.encoding.texts import open_texts, require_text_format, unusable_texts_error
 from neobert.mining.request import Request
-from neobert.runfiles.model_folder import read_run_config
-from neobert.tasks.specs import spec_of
+from neobert.tasks.contrastive.rows import POSITIVE
+from neobert.tasks.contrastive.trained_columns import trained_columns
 
 QUERY_OPTION, POSITIVE_OPTION = "--query-column", "--positive-column"
-POSITIVE = "positive"
 
 
 @dataclass(slots=True)
@@ -99,16 +97,11 @@ def read_pairs(request: Request) -> Pairs:
 
 def _row_format(request: Request) -> RowFormat:
     """Return the columns to read: the requested ones, else those of the model's run that the table has."""
-    as_read = RowFormat((), tsv_quotes=False)
-    first = next((values for _, values in read_table(Path(request.pairs), as_read)), {})
-    config = from_dict(read_run_config(Path(request.folder)) or {})
-    of_run = spec_of(config).rows(config).fields
-    is_of_pairs = any(field.name == POSITIVE for field in of_run)
-    columns = {field.name: field.column for field in of_run if is_of_pairs and field.column in first}
+    columns = trained_columns(Path(request.folder), Path(request.pairs))
     query = Field(TEXT, QUERY_OPTION, request.query_column or columns.get(TEXT), QUERIES)
     column = request.positive_column or columns.get(POSITIVE)
     positive = Field(POSITIVE, POSITIVE_OPTION, column, POSITIVES, read=_parse_positives)
-    return replace(as_read, fields=(query, positive))
+    return RowFormat((query, positive), tsv_quotes=False)
 
 
 def _parse_positives(cell: object, location: str) -> list[str]:

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from launcher.cli import app
+from neobert.config import from_dict
+from neobert.config.canonical import to_dict
 from neobert.encoding import Encoder
 from neobert.errors import ProjectError
 from neobert.evaluation.similarity.files import read_scored_pairs
 
 TABLE = 'sentence1\tsentence2\tscore\nthe "model\ta b c\t0.5\ntext\ttext text\t5\n\t\t\na\tthe model\t2\n'
-USUAL = dict.fromkeys(("text", "second", "score"))
+USUAL = dict.fromkeys(("text", "positive", "scores"))
 
 
 @pytest.mark.usefixtures("warm")
@@ -39,7 +41,7 @@ def test_a_table_without_a_header_line_is_named_as_such(tmp_path):
     file = tmp_path / "sts.tsv"
     file.write_text("5.000\tA plane is taking off.\tAn air plane is taking off.\n" * 2)
     with pytest.raises(ProjectError, match="none of the columns is named query") as caught:
-        read_scored_pairs(file, USUAL)
+        read_scored_pairs(file, USUAL, tmp_path)
     assert caught.value.hint.startswith("add a header line, as the first line seems to be a row; or set")
 
 
@@ -55,4 +57,23 @@ def test_what_is_no_table_of_scored_pairs_is_refused(tmp_path, text, message):
     file = tmp_path / "sts.tsv"
     file.write_text(text)
     with pytest.raises(ProjectError, match=message):
-        read_scored_pairs(file, USUAL)
+        read_scored_pairs(file, USUAL, tmp_path)
+
+
+def test_columns_default_to_the_columns_of_the_run_that_the_table_has(tmp_path):
+    config = {
+        "task": "contrastive",
+        "dataset": {"text_column": "q"},
+        "contrastive": {"positive_column": "best", "score_column": "grade"},
+    }
+    (tmp_path / "resolved.json").write_text(json.dumps(to_dict(from_dict(config))))
+    file = tmp_path / "pairs.csv"
+    file.write_text("q,best,grade,answer\na,b,1,c\nd,e,2,f\n")
+    assert read_scored_pairs(file, USUAL, tmp_path).rows == [
+        {"text": "a", "positive": "b", "scores": 1.0},
+        {"text": "d", "positive": "e", "scores": 2.0},
+    ]
+    named = read_scored_pairs(file, USUAL | {"positive": "answer"}, tmp_path)
+    assert [row["positive"] for row in named.rows] == ["c", "f"]
+    file.write_text("query,answer,score\na,b,1\nd,e,2\n")
+    assert [row["positive"] for row in read_scored_pairs(file, USUAL, tmp_path).rows] == ["b", "e"]

@@ -13,10 +13,11 @@ from neobert.json_program import serve
 
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
     """Evaluate the requested table, which is validated before torch is imported."""
-    pairs = read_scored_pairs(Path(request["data"]), request["columns"])
+    model = EmbeddingModel(**request["model"])
+    pairs = read_scored_pairs(Path(request["data"]), request["columns"], Path(model.folder))
     from neobert.evaluation.similarity.evaluate import evaluate_pairs
 
-    return evaluate_pairs(pairs, EmbeddingModel(**request["model"]))
+    return evaluate_pairs(pairs, model)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,11 @@ from neobert.data.sources.text_files import read_rows
 from neobert.encoding.texts import require_text_format, size_and_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
+from neobert.tasks.contrastive.rows import POSITIVE
+from neobert.tasks.contrastive.rows import SCORES as SCORE
+from neobert.tasks.contrastive.trained_columns import trained_columns
 
-SECOND, SCORE = "second", "score"
-OPTIONS = {TEXT: "--query-column", SECOND: "--positive-column", SCORE: "--score-column"}
+OPTIONS = {TEXT: "--query-column", POSITIVE: "--positive-column", SCORE: "--score-column"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +34,23 @@ class ScoredPairs:
     identity: list[str]
 
 
-def read_scored_pairs(file: Path, columns: Mapping[str, str | None]) -> ScoredPairs:
-    """Read the pairs that have a score. `columns`: column names by key of `OPTIONS`; None: a usual name.
+def read_scored_pairs(file: Path, requested: Mapping[str, str | None], folder: Path) -> ScoredPairs:
+    """Read the pairs that have a score. Raises `ProjectError` unless the file has two pairs or more.
 
-    Raises `ProjectError` for a file that is not such a table, or has fewer than two pairs.
+    Args:
+        requested: column names by key of `OPTIONS`; None: the column of the model's run, else a usual name.
+        folder: the model.
     """
+    require_text_format(file)
+    of_run = trained_columns(folder, file)
+    columns = {name: column or of_run.get(name) for name, column in requested.items()}
 
     def field(name: str, candidates: tuple[str, ...]) -> Field:
         return Field(name, OPTIONS[name], columns[name], candidates)
 
     read = partial(parse_score, setting=OPTIONS[SCORE])
     score = replace(field(SCORE, SCORES), read=read, is_text=False)
-    rows = RowFormat((field(TEXT, QUERIES), field(SECOND, POSITIVES), score), tsv_quotes=False)
-    require_text_format(file)
+    rows = RowFormat((field(TEXT, QUERIES), field(POSITIVE, POSITIVES), score), tsv_quotes=False)
     kept = [row for row in read_rows(file, rows) if row[SCORE] is not None]
     if len(kept) < 2:
         message = f"the table has {counted(len(kept), 'pair')} with a score (at least 2)"
