@@ -84,14 +84,8 @@ def covering_length(lengths: Sequence[int], bytes_per_token: float) -> int:
 
 def truncated_share(lengths: Sequence[int], length: int, bytes_per_token: float) -> float:
     """Return the share of bytes in texts longer than `length` tokens."""
-    longer = sum(each for each in lengths if max_tokens(each, bytes_per_token) > length)
+    longer = sum(num_bytes for num_bytes in lengths if num_bytes > length * bytes_per_token)
     return longer / max(1, sum(lengths))
-
-
-def split_sizes(lengths: Sequence[int], length: int, bytes_per_token: float) -> list[int]:
-    """Return text sizes in bytes, with texts longer than `length` tokens split."""
-    most = max(1, int(length * bytes_per_token))
-    return [min(most, left) for size in lengths for left in range(size, 0, -most)]
 
 
 def mean_tokens(lengths: Sequence[int], length: int, bytes_per_token: float) -> float:
@@ -124,7 +118,7 @@ def comment_on_length(lengths: Sequence[int], length: int, limit: int, bytes_per
     `limit` is the longest sequence that the model supports.
     """
     unit = "the model's positions" if length == limit else "tokens"
-    num_longer = sum(max_tokens(each, bytes_per_token) > length for each in lengths)
+    num_longer = sum(num_bytes > length * bytes_per_token for num_bytes in lengths)
     if not num_longer:
         return f"{unit}; by an estimate, no text is longer"
     return f"{unit}; by an estimate, {percent(num_longer / len(lengths))} of the texts are longer"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from launcher.commands.held_out_documents import held_out_keys
 from launcher.commands.learning_rates import adapter_rate, conversation_rate, rate_from_weights
+from launcher.commands.long_conversations import FEW_LOST, MAX_LOST, KeptText, keep_text
 from launcher.commands.longer_rows import context_keys, lowest_rate
 from launcher.commands.new_batch import (
     MORE_HELD_OUT,
@@ -19,7 +20,6 @@ from launcher.commands.new_batch import (
     num_piece_rows,
     num_text_rows,
     rows_per_step,
-    split_sizes,
     truncated_share,
 )
 from launcher.commands.run_file_entries import (
@@ -44,6 +44,7 @@ from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.shape import ModelShape
 from neobert.families.table import model_family, model_shape, requested_kernels
+from neobert.plurals import percent
 from neobert.printable import printable
 from neobert.runfiles.chat_template import OWN, read_folder_template
 from neobert.tasks.labelled_table import LabelledTable
@@ -63,8 +64,8 @@ FEW_EXAMPLES = 2000
 """Number of labelled examples below which a fifth of the texts is held out for the metrics."""
 CHAT_FACTOR = 8
 """Maximum length of conversations as a multiple of the maximum length of texts."""
-MAX_LOST = 0.1
-"""Share of the conversations' bytes that may be truncated because of their length (SFT008)."""
+SYSTEM_PROMPT_BYTES = 120
+"""Size of the system prompt and the date that many chat templates add to a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,11 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
         request = _without_short_documents(request, config.dataset.min_length)
     yield from held_out_keys(request.documents, is_by_line=request.is_by_line)
     is_chat = spec_of(config).stores_targets
+    if is_chat and not _lacks_template(request):
+        request = _with_system_prompts(request)
     length = request.context or _row_length(request, shape, is_chat=is_chat)
-    yield from _conversation_entries(request, shape, length) if is_chat else ()
+    kept = _kept_text(request, length) if is_chat else None
+    yield from () if kept is None else _conversation_entries(request, shape, kept)
     limit = _max_trained_row_length(request, shape)
     comment = (
         comment_on_length(request.lengths, length, limit, request.bytes_per_token)
@@ -157,8 +161,8 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
         yield Entry("dataset.validation_split", MORE_HELD_OUT, "share of the texts, held out for the metrics")
     yield packing
     batch = BatchSize(rows_per_step(config.trainer))
-    if is_chat and _is_split(request, length):
-        request = replace(request, lengths=split_sizes(request.lengths, length, request.bytes_per_token))
+    if kept is not None:
+        request = replace(request, lengths=kept.sizes)
     if request.table is not None:
         texts = request.lengths, length, request.bytes_per_token
         batch = batch_for_table(config, *texts, request.device, is_packed=is_packed)
@@ -232,14 +236,11 @@ def _rate_entry_from_weights(
     return _rate_entry(request, rate, shape, why)
 
 
-def _conversation_entries(request: RunFileInputs, shape: ModelShape, length: int) -> Iterator[Entry]:
+def _conversation_entries(request: RunFileInputs, shape: ModelShape, kept: KeptText) -> Iterator[Entry]:
     """Yield a chat template if the tokenizer has none, and the recipe for trained weights."""
-    if request.weights is not None and read_folder_template(request.weights.folder) is None:
+    if _lacks_template(request):
         yield Entry("tokenizer.chat_template", next(iter(OWN)), "the tokenizer has no template of its own")
-    if _is_split(request, length):
-        yield Entry("dataset.long_documents", "split", "after a turn; dropping them would lose much text")
-    else:
-        yield Entry("dataset.long_documents", "drop", "or `split`: after a turn")
+    yield Entry("dataset.long_documents", kept.long_documents, kept.comment)
     yield _rate_entry(request, conversation_rate(shape.hidden_size), shape)
     yield Entry("optimizer.weight_decay", 0.0)
     yield Entry("optimizer.betas", [0.9, 0.95])
@@ -249,9 +250,34 @@ def _conversation_entries(request: RunFileInputs, shape: ModelShape, length: int
     yield Entry("trainer.gradient_clipping", 1.0)
 
 
-def _is_split(request: RunFileInputs, length: int) -> bool:
-    """Return whether to split long conversations: dropping them would lose too much text."""
-    return truncated_share(request.lengths, length, request.bytes_per_token) > MAX_LOST
+def _lacks_template(request: RunFileInputs) -> bool:
+    return request.weights is not None and read_folder_template(request.weights.folder) is None
+
+
+def _with_system_prompts(request: RunFileInputs) -> RunFileInputs:
+    """Return the request with conversations that are longer by the text that chat templates add."""
+    assert request.table is not None
+    conversations = tuple(
+        (first._replace(prompt=first.prompt + SYSTEM_PROMPT_BYTES), *others)
+        for first, *others in request.table.conversations
+    )
+    lengths = [size + SYSTEM_PROMPT_BYTES for size in request.lengths]
+    return replace(request, table=replace(request.table, conversations=conversations), lengths=lengths)
+
+
+def _kept_text(request: RunFileInputs, length: int) -> KeptText:
+    """Return the text that is kept of the conversations in rows of `length` tokens.
+
+    Raises `ProjectError` if too much of the answers is lost, as the preflight of a run does.
+    """
+    assert request.table is not None
+    kept = keep_text(request.table.conversations, length, request.bytes_per_token)
+    if kept.lost > MAX_LOST:
+        lost = f"about {percent(kept.lost)} of the answers' tokens are lost (limit {percent(MAX_LOST)})"
+        message = f"the conversations are longer than the {length:,} positions of the model: {lost}"
+        hint = "shorten the conversations, or pass a model with more positions as --from"
+        raise ProjectError("SFT008", message, hint, request.text[1], EXIT_USAGE)
+    return kept
 
 
 def _model_entries(request: RunFileInputs) -> Iterator[Entry]:
@@ -272,14 +298,16 @@ def _model_entries(request: RunFileInputs) -> Iterator[Entry]:
 def _row_length(request: RunFileInputs, shape: ModelShape, *, is_chat: bool) -> int:
     """Return the row length in tokens: a power of two that covers the texts, or a limit of device or model.
 
-    Conversations may exceed the limit of the device, because conversations that do not fit are lost.
+    Conversations may exceed the limit of the device, because conversations that do not fit are lost. A few
+    very long ones may be much of the text.
     """
+    lengths, bytes_per_token = request.lengths, request.bytes_per_token
     most = MAX_TOKENS[request.device] * (CHAT_FACTOR if is_chat else 1)
-    while is_chat and truncated_share(request.lengths, most, request.bytes_per_token) > MAX_LOST:
+    needed = covering_length(lengths or [BYTES_PER_TOKEN * MAX_TOKENS["gpu"]], bytes_per_token)
+    while is_chat and truncated_share(lengths, most, bytes_per_token) > MAX_LOST:
         most *= 2
-    needed = covering_length(
-        request.lengths or [BYTES_PER_TOKEN * MAX_TOKENS["gpu"]], request.bytes_per_token
-    )
+    while is_chat and truncated_share(lengths, needed, bytes_per_token) > FEW_LOST:
+        needed *= 2
     return min(needed, most, _max_trained_row_length(request, shape) or needed)
 
 
@@ -315,8 +343,11 @@ def _trainer_entries(
 
 def _rows_per_pass(request: RunFileInputs, length: int, batch: BatchSize, *, is_packed: bool) -> float:
     """Return the number of rows in one pass over the text, or 0 if it is unknown."""
-    if request.table is not None:
+    table, bytes_per_token = request.table, request.bytes_per_token
+    if table is not None and not table.conversations:
         packed_into = batch.rows // batch.microbatches if is_packed else 0
-        return num_text_rows(request.lengths, length, packed_into, request.bytes_per_token)
-    pieces = num_piece_rows(request.lengths, length, request.bytes_per_token, is_packed=is_packed)
+        return num_text_rows(request.lengths, length, packed_into, bytes_per_token)
+    pieces = num_piece_rows(request.lengths, length, bytes_per_token, is_packed=is_packed)
+    if table is not None:  # all rows were read
+        return pieces
     return pieces * (request.num_bytes or 0) / max(1, sum(request.lengths))

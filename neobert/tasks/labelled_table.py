@@ -26,6 +26,7 @@ from neobert.data.sources.text_files import ALL_COLUMNS, read_table
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted, listed
 from neobert.printable import printable
+from neobert.tasks.conversation_pieces import TurnSize
 
 MAX_ROWS, MAX_CHARACTERS = 100_000, 1 << 26
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1 << 10, 1 << 15
@@ -57,12 +58,14 @@ class LabelledTable:
         notes: the same information as text, one line per note.
         lengths: size of the text or texts of each row that was read, in bytes of UTF-8.
         sample: some of the texts.
+        conversations: sizes in bytes of the turns of each row; empty unless the rows are conversations.
     """
 
     keys: Keys
     notes: tuple[str, ...]
     lengths: tuple[int, ...]
     sample: tuple[str, ...]
+    conversations: tuple[tuple[TurnSize, ...], ...] = ()
 
 
 @dataclass(slots=True)

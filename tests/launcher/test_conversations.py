@@ -2,15 +2,17 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from launcher.commands.data import prepared_text
 from launcher.report.text_view import HEADING, conversation_text
 from profiles.registry import resolve_run
-from tests.launcher.model_folders import write_model
+from tests.launcher.model_folders import WORDS, write_model
 
 TALK = [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "A test."}]
 SHAREGPT = [{"from": "human", "value": "What is it?"}, {"from": "gpt", "value": "A test."}]
@@ -126,9 +128,9 @@ CALL = {"type": "function", "function": {"name": "now", "arguments": {"place": "
 @pytest.mark.parametrize(
     ("row", "length", "is_split"),
     [
-        ({"messages": TALK}, 128, False),
-        ({"messages": TALK, "tools": TOOLS}, 4096, False),
-        ({"messages": [TALK[0], {"role": "assistant", "tool_calls": [CALL]}]}, 4096, False),
+        ({"messages": TALK}, 32, False),
+        ({"messages": TALK, "tools": TOOLS}, 2048, False),
+        ({"messages": [TALK[0], {"role": "assistant", "tool_calls": [CALL]}]}, 2048, False),
         ({"messages": [TALK[0], {"role": "assistant", "content": "x " * 12_000}]}, 8192, False),
         ({"messages": TALK * 600}, 8192, True),
     ],
@@ -155,6 +157,48 @@ def test_split_conversations_are_read_as_often_as_the_same_turns_in_short_ones(c
         planned.append(config.trainer.max_steps * rows * config.dataset.max_seq_length)
     assert config.dataset.long_documents == "split"
     assert 0.6 < planned[1] / planned[0] < 1.1  # short ones begin more often, with tokens of their own
+
+
+def write_model_of_words(folder: Path, positions: int) -> None:
+    """Write a model whose tokens are words and signs."""
+    write_model(folder, "llama", max_position_embeddings=positions)
+    tokenizer = Tokenizer(models.WordLevel({word: at for at, word in enumerate(WORDS)}, unk_token=WORDS[1]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def answers_of_words(*numbers: int) -> None:
+    rows = [{"messages": [TALK[0], {"role": "assistant", "content": "x " * number}]} for number in numbers]
+    Path("talks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("answers", "setting", "length"),
+    [([40] * 199 + [70], "drop", 64), ([40] * 150 + [280] * 50, "truncate", 256)],
+)
+def test_long_answers_are_shortened_so_that_few_tokens_are_lost(answers, setting, length, command):
+    answers_of_words(*answers)
+    write_model_of_words(Path("base"), 256)
+    command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml", "--device", "cpu").passed()
+    config = resolve_run(None, ["run.yaml"]).config
+    assert (config.dataset.long_documents, config.dataset.max_seq_length) == (setting, length)
+    rows = config.trainer.per_device_train_batch_size * config.trainer.gradient_accumulation_steps
+    headers = 15  # of both messages, with the question
+    kept = [min(length, size + headers) for size in answers]
+    passes = config.trainer.max_steps * rows * length / (0.8 * sum(kept))
+    assert 2.7 < passes < 3.4
+    assert command("lint", "run.yaml", "--strict").code == 0
+
+
+def test_answers_longer_than_the_model_are_refused_before_a_run_file_is_written(command):
+    """The run file was written, and SFT008 refused the run: conversations were split, with none left."""
+    answers_of_words(*[600] * 100)
+    write_model_of_words(Path("base"), 256)
+    done = command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml")
+    done.refused(2, "talks.jsonl: the conversations are longer than the 256 positions of the model: about ")
+    assert re.search(r"about 6\d\.\d% of the answers' tokens are lost \(limit 10\.0%\) \[SFT008\]", done.err)
+    assert "hint: shorten the conversations, or pass a model with more positions as --from" in done.err
+    assert not Path("run.yaml").exists()
 
 
 def test_supervised_text_is_marked_and_escaped():

@@ -15,13 +15,14 @@ from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.tokenizers import build_bundle
 from neobert.errors import ProjectError
 from neobert.runfiles.conversation_faults import Occurrence
+from neobert.tasks.conversation_pieces import TurnSize, kept_pieces, split_at_turns
 from neobert.tasks.sft import template as template_module
 from neobert.tasks.sft.conversation import Conversation
 from neobert.tasks.sft.encoder import ConversationEncoder, control_pattern
 from neobert.tasks.sft.rendered import Span, SupervisedText
 from neobert.tasks.sft.rendering import render_conversation
 from neobert.tasks.sft.template import ChatTemplate
-from neobert.tasks.sft.tokens import split_at_turns, tokenize
+from neobert.tasks.sft.tokens import tokenize
 from tests.tasks import sft_templates as own
 from tests.tasks.sft_templates import END, EOS, START, bytes_tokenizer, chat_template, renderer, talk
 
@@ -160,6 +161,25 @@ def test_pieces_end_with_turns_and_lose_only_turns_that_do_not_fit(sizes, tail, 
     assert covered >= {
         at for end, size in zip(ends, sizes, strict=True) if size <= most for at in range(end - size, end)
     }
+
+
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=2, max_size=8).filter(lambda sizes: len(sizes) % 2 == 0),
+    length=st.integers(20, 160),
+    long=st.sampled_from(["drop", "split", "truncate"]),
+)
+def test_kept_pieces_are_estimated_as_the_encoder_keeps_them(sizes, length, long):
+    """`init` estimates from the sizes of messages what a run keeps of long conversations."""
+    encoded = encode(talk(*("a" * size for size in sizes)), length=length, long=long)
+    header, end, line_end = len("user\n") + 1, 1, 1
+    prompts = [
+        (0 if at == 0 else line_end) + header + size + end + line_end + len("assistant\n") + 1
+        for at, size in enumerate(sizes[::2])
+    ]
+    turns = [TurnSize(prompt, size + end) for prompt, size in zip(prompts, sizes[1::2], strict=True)]
+    kept = kept_pieces([*turns, TurnSize(line_end, 0)], length, long)
+    assert kept.sizes == encoded.lengths.tolist()
+    assert kept.answers == encoded.counts.conversations["supervised"]
 
 
 def test_a_token_across_an_edge_is_counted_and_not_supervised():

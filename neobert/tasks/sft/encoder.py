@@ -21,12 +21,13 @@ from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import SUPERVISED, Column, Counts, Encoded, SegmentEncoder
 from neobert.printable import printable
 from neobert.runfiles.conversation_faults import Fault, Occurrence
+from neobert.tasks.conversation_pieces import piece_bounds
 from neobert.tasks.row_encoder import RowEncoder
 from neobert.tasks.sft.conversation import Conversation, with_system
 from neobert.tasks.sft.neutral import rename_control_tokens, tokenize_neutral
 from neobert.tasks.sft.rendered import SHOWN, Span, SupervisedText
 from neobert.tasks.sft.template import MARKED, ChatTemplate, mark_tokens, remove_marks
-from neobert.tasks.sft.tokens import MarkedTokens, split_at_turns, tokenize
+from neobert.tasks.sft.tokens import MarkedTokens, tokenize
 
 Ids = NDArray[np.int64]
 
@@ -158,25 +159,19 @@ class ConversationEncoder(RowEncoder):
             stops = batch.counts.stops
             stops[str(token)] = stops.get(str(token), 0) + 1
 
-    def _piece_bounds(self, tokens: MarkedTokens, counts: Counts) -> Iterator[tuple[int, int]]:
-        """Yield the bounds of the pieces to keep; `dataset.long_documents` decides for long conversations."""
-        length = len(tokens.ids)
+    def _piece_bounds(self, tokens: MarkedTokens, counts: Counts) -> Sequence[tuple[int, int]]:
+        """Return the bounds of the pieces to keep, by `dataset.long_documents` if the text is too long."""
+        length, long_documents = len(tokens.ids), self.texts.long_documents
         if length < self.texts.min_length:
             counts.too_short += 1
-        elif length <= self.max_length:
-            yield 0, length
-        elif self.texts.long_documents == "truncate":
-            counts.truncated += 1
-            counts.tokens_lost += length - self.max_length
-            yield 0, self.max_length
-        elif self.texts.long_documents == "split":
-            counts.split += 1
-            pieces = list(split_at_turns(tokens.ends, length, self.max_length))
-            counts.tokens_lost += length - sum(stop - start for start, stop in pieces)
-            yield from pieces
-        else:
-            counts.dropped += 1
-            counts.tokens_lost += length
+            return ()
+        bounds = piece_bounds(tokens.ends, length, self.max_length, long_documents)
+        if length > self.max_length:
+            counts.split += long_documents == "split"
+            counts.truncated += long_documents == "truncate"
+            counts.dropped += not bounds and long_documents != "split"
+            counts.tokens_lost += length - sum(stop - start for start, stop in bounds)
+        return bounds
 
 
 @dataclass(slots=True)

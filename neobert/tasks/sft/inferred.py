@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from neobert.config.text_formats import TEXT, text_format
 from neobert.data.sources.rows import trl_hint
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
+from neobert.tasks.conversation_pieces import TurnSize
 from neobert.tasks.labelled_table import (
     MAX_ROWS,
     NONE_NAMED,
@@ -36,11 +37,9 @@ from neobert.tasks.sft.conversation import (
 )
 from neobert.tasks.sft.rows import SETTING
 
-SAMPLED_MESSAGES = 200
-HEADER = "a message of the assistant ends "
-PROMPT = 5 * HEADER
-"""Text with as many tokens as the role and the control tokens of a message have, and as the system prompt and
-the date have that many templates add to a conversation."""
+SAMPLED_CONVERSATIONS = 128
+HEADER = "the assistant answers: "
+"""Text with as many tokens as the role and the control tokens of a message have."""
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
@@ -50,28 +49,48 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     if first is None:
         raise unclear_table_error(text, "the file has no rows", "pass a file with a conversation per row")
     form, keys = _detect_form(first[1], text, named)
-    lengths, sample, num_messages, num_answers = [], list[str](), 0, 0
-    for location, values in islice((row for part in ([first], rows) for row in part), MAX_ROWS):
+    conversations, sample, stride = list[tuple[TurnSize, ...]](), list[list[str]](), 1
+    num_messages, num_answers = 0, 0
+    for location, values in islice(chain([first], rows), MAX_ROWS):
         messages, tools = form.conversation(values, location)
-        texts = [PROMPT, _as_json(tools), *map(_message_text, messages)]
-        lengths.append(sum(len(each.encode("utf-8", "replace")) for each in texts))
-        if num_messages < SAMPLED_MESSAGES:
-            sample += texts
+        if len(conversations) % stride == 0:
+            sample.append([_as_json(tools), *(f"{HEADER}{_message_text(message)}" for message in messages)])
+        if len(sample) > SAMPLED_CONVERSATIONS:
+            sample, stride = sample[::2], 2 * stride
+        conversations.append(_turn_sizes(messages, tools))
         num_messages += len(messages)
         num_answers += sum(each["role"] == "assistant" for each in messages)
     if not num_answers:
-        message = f"no token of {counted(len(lengths), 'conversation')} is supervised: {NO_ASSISTANT}"
+        message = f"no token of {counted(len(conversations), 'conversation')} is supervised: {NO_ASSISTANT}"
         hint = "pass conversations with messages of the assistant"
         raise ProjectError(NOTHING_SUPERVISED, message, hint, str(text), EXIT_USAGE)
     is_whole = next(rows, None) is None
+    lengths = tuple(sum(sum(turn) for turn in turns) for turns in conversations)
     per_row = f"{num_messages / len(lengths):.1f} messages each"
     notes: tuple[str, ...] = (f"conversations: {form.name}, {counted(len(lengths), 'row')}, {per_row}",)
     notes = (*notes, *note_on_rows(lengths, is_whole=is_whole))
-    return LabelledTable(keys, notes, tuple(lengths), tuple(sample))
+    return LabelledTable(keys, notes, lengths, tuple(chain.from_iterable(sample)), tuple(conversations))
+
+
+def _turn_sizes(messages: Sequence[Message], tools: list[Any]) -> tuple[TurnSize, ...]:
+    """Return the sizes in bytes of the turns of a conversation, with role headers as parts of prompts."""
+    turns, prompt = [], _num_bytes(_as_json(tools))
+    for message in messages:
+        size, prompt = _num_bytes(_message_text(message)), prompt + len(HEADER)
+        if message["role"] == "assistant":
+            turns.append(TurnSize(prompt, size))
+            prompt = 0
+        else:
+            prompt += size
+    return (*turns, TurnSize(prompt, 0)) if prompt else tuple(turns)
+
+
+def _num_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
 
 
 def _message_text(message: Message) -> str:
-    return f"{HEADER}{message.get('content', '')}{_as_json(message.get('tool_calls', []))}"
+    return f"{message.get('content', '')}{_as_json(message.get('tool_calls', []))}"
 
 
 def _as_json(objects: list[Any]) -> str:

@@ -68,22 +68,6 @@ def tokenize(encode: Encode, conversation: SupervisedText) -> MarkedTokens:
     )
 
 
-def split_at_turns(ends: Sequence[int], length: int, max_length: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of pieces of at most `max_length` tokens that end with a turn of the assistant.
-
-    A piece holds as many turns as fit. A turn that does not fit with the messages before it is left out.
-    """
-    start = 0
-    for stop, following in zip(ends, [*ends[1:], None], strict=True):
-        if stop - start > max_length:
-            start = stop
-        elif following is None:
-            yield start, length if length - start <= max_length else stop
-        elif following - start > max_length:
-            yield start, stop
-            start = stop
-
-
 def _character_mask(length: int, spans: Sequence[Span]) -> NDArray[np.uint8]:
     """Return uint8 [length + 1], 1 for characters in a span."""
     mask = np.zeros(length + 1, np.uint8)
