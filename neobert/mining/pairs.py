@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from neobert.data.sources.pair_columns import POSITIVES, QUERIES
+from neobert.data.sources.pair_columns import POSITIVE, POSITIVES, QUERIES
 from neobert.data.sources.rows import TEXT, Field, RowFormat, parse_text, without_whitespace_and_case
 from neobert.data.sources.text_files import read_rows
 from neobert.encoding.texts import open_texts, require_text_format, unusable_texts_error
 from neobert.mining.request import Request
-from neobert.tasks.contrastive.rows import POSITIVE
-from neobert.tasks.contrastive.trained_columns import trained_columns
+from neobert.tasks.trained_columns import trained_columns
 
 QUERY_OPTION, POSITIVE_OPTION = "--query-column", "--positive-column"
 

@@ -6,6 +6,8 @@ from neobert.data.sources.rows import TRUTH_VALUES, describe_kind
 from neobert.errors import ProjectError
 from neobert.printable import printable
 
+POSITIVE, SCORE = "positive", "scores"
+"""Fields of a row of pairs, beside its query."""
 QUERIES = ("query", "anchor", "question", "sentence1", "question1", "text1", "sent0", "premise", "text")
 POSITIVES = (
     "positive", "pos", "document", "corpus", "passage", "answer", "sentence2", "question2", "text2", "sent1",

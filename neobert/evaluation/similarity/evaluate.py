@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from neobert.data.sources.pair_columns import POSITIVE, SCORE
 from neobert.data.sources.rows import TEXT
 from neobert.evaluation.embedder import (
     DOCUMENT_PREFIX,
@@ -20,7 +21,6 @@ from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.similarity.files import ScoredPairs
 from neobert.metric_names import EVAL
 from neobert.runfiles.evaluation_report import SUMMARY, ReportFigure, summary_json
-from neobert.tasks.contrastive.rows import POSITIVE, SCORES
 from neobert.tasks.correlation import correlation_metrics
 
 KIND, SCHEMA_VERSION = "neobert-similarity", 1
@@ -37,7 +37,7 @@ def evaluate_pairs(pairs: ScoredPairs, model: EmbeddingModel) -> dict[str, Any]:
     first = encoder.encode([row[TEXT] for row in pairs.rows], prompt=prompts[QUERY_PREFIX])
     second = encoder.encode([row[POSITIVE] for row in pairs.rows], prompt=prompts[DOCUMENT_PREFIX])
     similar = (first.astype(np.float64) * second).sum(1)
-    found = correlation_metrics(similar, np.array([row[SCORES] for row in pairs.rows]))
+    found = correlation_metrics(similar, np.array([row[SCORE] for row in pairs.rows]))
     metrics = {name.removeprefix(EVAL): value for name, value in found.items()}
     figures = [ReportFigure(name=pairs.name, metric=name, value=value) for name, value in metrics.items()]
     return {

@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from neobert.data.sources.pair_columns import POSITIVES, QUERIES, SCORES, parse_score
+from neobert.data.sources.pair_columns import POSITIVE, POSITIVES, QUERIES, SCORE, SCORES, parse_score
 from neobert.data.sources.rows import TEXT, Field, Row, RowFormat
 from neobert.data.sources.text_files import read_rows
 from neobert.encoding.texts import require_text_format, size_and_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
-from neobert.tasks.contrastive.rows import POSITIVE
-from neobert.tasks.contrastive.rows import SCORES as SCORE
-from neobert.tasks.contrastive.trained_columns import trained_columns
+from neobert.tasks.trained_columns import trained_columns
 
 OPTIONS = {TEXT: "--query-column", POSITIVE: "--positive-column", SCORE: "--score-column"}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources import pair_columns
-from neobert.data.sources.pair_columns import POSITIVES, QUERIES
+from neobert.data.sources.pair_columns import POSITIVE, POSITIVES, QUERIES
 from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, Row, RowFormat, choose_column, parse_text
 from neobert.errors import ProjectError
 from neobert.tasks.contrastive.score_cells import (
@@ -20,7 +20,7 @@ from neobert.tasks.contrastive.score_cells import (
 )
 from neobert.tasks.contrastive.section import CONTRASTIVE
 
-POSITIVE, NEGATIVES, NUM_LEFT_OUT, SCORES = "positive", "negatives", "num_left_out", "scores"
+NEGATIVES, NUM_LEFT_OUT, SCORES = "negatives", "num_left_out", pair_columns.SCORE
 POSITIVE_SETTING, NEGATIVE_SETTING = "contrastive.positive_column", "contrastive.negative_columns"
 FIRST_NEGATIVES = (
     "negative",
