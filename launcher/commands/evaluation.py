@@ -213,10 +213,10 @@ def run_generation(
     with output_folder(output) as place:
         file = place / "generation.json"
 
-        def table(report: Report) -> str:
+        def report_text(report: Report) -> str:
             return _continuations_text(report, None if output is None else file)
 
-        evaluate_in_child("generation", request, file, table, output_format)
+        evaluate_in_child("generation", request, file, report_text, output_format)
     return EXIT_OK
 
 
@@ -294,7 +294,10 @@ def run_mteb(
     output: Path | None,
     output_format: str,
 ) -> int:
-    """Run the tasks or the benchmark, and print the scores by task type; return 1 if a task failed."""
+    """Run the tasks or the benchmark, and print the scores by task type; return 1 if a task failed.
+
+    Raises `ProjectError` unless exactly one of `benchmark` and `tasks` is given.
+    """
     if (benchmark is None) == (not tasks):
         message = (
             f"--benchmark and --tasks are {'both' if tasks else 'neither'} given, but exactly one is needed"

@@ -54,6 +54,7 @@ def batch_for_table(
 
     Args:
         lengths: sizes of the texts in bytes.
+        is_packed: whether several texts share a row; otherwise each row has one text.
     """
     spec = spec_of(config)
     has_pairs, of_example = spec.predicts == "pairs", spec.texts(config)

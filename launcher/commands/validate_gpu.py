@@ -188,9 +188,9 @@ def run_for_gpus(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> GpuRun:
 
 def _is_candidate_profile(profile: Profile) -> bool:
     """Return whether a profile requires a named GPU, runs on one node and starts from random weights."""
-    is_for_a_model = profile.requires.device == "cuda" and profile.requires.gpu is not None
+    names_gpu = profile.requires.device == "cuda" and profile.requires.gpu is not None
     continues = initial_weights(profile.config) is not None
-    return is_for_a_model and not continues and profile.config.distributed.nnodes == 1
+    return names_gpu and not continues and profile.config.distributed.nnodes == 1
 
 
 def _matches_gpus(profile: Profile, gpus: Sequence[GpuFacts]) -> bool:

@@ -61,6 +61,8 @@ def examine(
 
     Args:
         facts: recorded facts; measurements of a different config count as missing.
+        strict: treat warnings as failures.
+        unguarded: reason to launch despite failed checks; empty if there is none.
         folder: folder for the diff of the working tree; None to store none.
         receipt: earlier receipt, whose results replace expensive probes.
         measured_again: groups of facts that are measured despite the receipt, if a rule needs them.

@@ -32,7 +32,7 @@ def run_for_text(
     environment: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> str:
-    """Return the standard output of a command as text.
+    """Return the standard output of a command as text; arguments as for `run_command`.
 
     Raises UnsupportedError if the command does not exist, IncompleteError if it fails, and TimedOutError if
     it exceeds `timeout_s` and is killed.
@@ -60,6 +60,7 @@ def run_command(
     Raises UnsupportedError if it is not installed, and TimedOutError if it is killed after `timeout_s`.
 
     Args:
+        environment: the command's whole environment; None: the environment of this process.
         on_progress: called with each line of progress on the standard error of the command.
     """
 
@@ -115,7 +116,7 @@ def run_for_json(
     environment: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON object on the last output line of a command.
+    """Return the JSON object on the last output line of a command; arguments as for `run_command`.
 
     Raises UnsupportedError if the command is not installed, IncompleteError if it fails or prints no object,
     and TimedOutError if it is killed after `timeout_s`.

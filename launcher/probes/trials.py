@@ -103,7 +103,10 @@ def _run_probe_module(
 def make_child_starter(
     module: str, package: str = "torch"
 ) -> Callable[[Subject], AbstractContextManager[Sequence[WaitingChild]]]:
-    """Return a function for `Probe.children` that starts an idle child, if the run requires a GPU."""
+    """Return a function for `Probe.children` that starts an idle child, if the run requires a GPU.
+
+    The child imports `package`, and later runs `module`.
+    """
 
     @contextmanager
     def children(subject: Subject) -> Iterator[Sequence[WaitingChild]]:

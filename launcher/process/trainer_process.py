@@ -138,7 +138,14 @@ def start_trainer_process(
     ranks: int = 1,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start the trainer in its own session, so that Ctrl-C reaches it only once, through the launcher."""
+    """Start the trainer in its own session, so that Ctrl-C reaches it only once, through the launcher.
+
+    Args:
+        log: file to which its output is appended.
+        keep_open: file descriptors that it inherits.
+        ranks: number of ranks, which share the cores.
+        environment: variables that take precedence over `child_environment`'s.
+    """
     with log.open("ab") as output:
         return subprocess.Popen(
             command,

@@ -90,8 +90,9 @@ class Session:
 def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | None:
     """Return the killed rank (None: torchrun itself) and its signal, or None if no process was killed.
 
-    Other ranks fail because the killed rank is missing. torchrun polls ten times a second and may report
-    one of them as the first failure; ranks that torchrun itself stopped are skipped.
+    `has_agent`: the child process is torchrun, not the trainer. Other ranks fail because the killed rank is
+    missing. torchrun polls ten times a second and may report one of them as the first failure; ranks that
+    torchrun itself stopped are skipped.
     """
     if session.code < 0:
         return None if has_agent else 0, -session.code

@@ -104,7 +104,10 @@ def unusable_texts_error(location: Path | str, message: str, hint: str) -> Proje
 
 
 def _open_dataset(config: DatasetConfig) -> Texts:
-    """Open a folder or a Hub dataset; hints name command-line options instead of config keys."""
+    """Open a folder or a Hub dataset.
+
+    Raises `ProjectError` with hints that name command-line options instead of config keys.
+    """
     try:
         return _DatasetTexts(config)
     except ProjectError as error:

@@ -137,7 +137,10 @@ def predict_memory(
     kernels: str,
     reshards: bool = False,
 ) -> Memory:
-    """Predict the peak memory of a training step on one device, by component."""
+    """Predict the peak memory of a training step on one device, by component.
+
+    `reshards`: ranks free the gathered weights of a block after its forward pass.
+    """
     recipe, state = run_recipe(config), state_bytes(config, shape, kernels, reshards=reshards)
     activations = activation_bytes(config, shape, kernels) * microbatch_tokens
     logits = logits_bytes(config, shape, microbatch_tokens, kernels, recipe.activation_bytes, is_cuda=is_cuda)

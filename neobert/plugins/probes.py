@@ -106,7 +106,10 @@ def not_repeatable_error(plugin: Plugin, what: str) -> PluginError:
 
 
 def test_masking(plugin: Plugin, config: RunConfig, report: Report) -> None:
-    """Mask the first documents twice, the second time in another order; measure the share of targets."""
+    """Mask the first documents twice, the second time in another order; measure the share of targets.
+
+    Raises `PluginError` if the results differ or are invalid.
+    """
     prepared = prepare(config)
     store = prepared.eval if not isinstance(prepared.train, SegmentStore) else prepared.train
     if store is None:
@@ -140,7 +143,10 @@ def test_masking(plugin: Plugin, config: RunConfig, report: Report) -> None:
 
 
 def test_dataset(plugin: Plugin, config: RunConfig, report: Report) -> None:
-    """Read the rows twice, the second time from another call and in reverse order."""
+    """Read the rows twice, the second time from another call and in reverse order.
+
+    Raises `PluginError` if they differ or are invalid.
+    """
     rows, digests = spec_of(config).rows(config), []
     for split in SPLITS:
         first, second = (PluggedRows(plugin, split, plugin(split), rows) for _ in range(2))
@@ -164,7 +170,7 @@ def test_dataset(plugin: Plugin, config: RunConfig, report: Report) -> None:
 
 
 def test_metrics(plugin: Plugin, config: RunConfig, report: Report) -> None:
-    """Score synthetic predictions twice, and in another order."""
+    """Score synthetic predictions twice, and in another order. Raises `PluginError` if the values differ."""
     from neobert.plugins.metrics import compute_plugin_metrics
 
     logits, labels = made_up_predictions(config)
@@ -192,7 +198,10 @@ def _are_close(left: Mapping[str, Any], right: Mapping[str, Any], tolerance: flo
 
 
 def test_loss(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noqa: ARG001
-    """Compare losses of synthetic logits: twice, and summed over two halves. Check the gradient."""
+    """Compare losses of synthetic logits: twice, and summed over two halves. Check the gradient.
+
+    Raises `PluginError` if the losses differ or have no finite gradient.
+    """
     import torch
 
     from neobert.plugins.loss import PluggedLoss
@@ -227,7 +236,7 @@ def test_loss(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noq
 def test_hooks(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noqa: ARG001
     """Build the hook object, restore its state, and check that its class saves the attributes it changes.
 
-    Events are not sent, since a hook may notify people.
+    Raises `PluginError` if it does not. Events are not sent, since a hook may notify people.
     """
     hook = PluggedHook.from_plugin(plugin)
     state = hook.state()

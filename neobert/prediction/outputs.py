@@ -115,7 +115,10 @@ def _table_cell(value: object) -> object:
 
 
 def _write_parquet(path: Path, rows: Iterator[Row]) -> None:
-    """Write row groups with the column types of the first one, which all rows must fit."""
+    """Write row groups with the column types of the first one.
+
+    Raises `ProjectError` for a row of other types.
+    """
     schema, writer, rows = None, None, _require_same_columns(rows)
     try:
         while group := list(islice(rows, ROWS_PER_GROUP)):

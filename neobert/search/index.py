@@ -52,7 +52,10 @@ class FileState:
         return cls(size=size, mtime_ns=state.st_mtime_ns, digest=digest)
 
     def matches_file(self, path: Path) -> bool:
-        """Return whether a file still has this content; it is read only if its size or time changed."""
+        """Return whether a file still has this content; it is read only if its time changed.
+
+        Raises DAT001 if it cannot be read.
+        """
         try:
             state = path.stat()
         except OSError as error:

@@ -243,7 +243,7 @@ def _read_unquoted(files: Sequence[Path]) -> tuple[list[Column], bool, Keys] | N
 
 
 def _read_first_rows(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], bool]:
-    """Return the columns of the first rows, and whether these are all."""
+    """Return the columns of the first rows, and whether these are all. Raises if there are no rows."""
     columns: dict[str, Column] = {}
     num_characters = 0
     for num_rows, (location, values) in enumerate(

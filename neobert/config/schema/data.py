@@ -23,7 +23,7 @@ from neobert.schema_fields import (
 class TokenizerConfig(ConfigSection):
     """Tokenizer source. `path` takes precedence over `name`.
 
-    Without both, the tokenizer of `model.pretrained_checkpoint` is used, or else one is trained on the text.
+    If both are null, `model.pretrained_checkpoint`'s tokenizer is used, or else one is trained on the text.
     """
 
     name: str | None = key(None, "Tokenizer on the Hugging Face Hub.", by_content=True)

@@ -93,7 +93,10 @@ class FileSelection:
     left_out: dict[tuple[str, str], SkippedFiles] = field(default_factory=dict)
 
     def skip_file(self, file: TextFile, kind: str, reason: str = "", hint: str = "") -> None:
-        """Record a file that is not read; files of one kind and reason are counted together."""
+        """Record a file that is not read; files of one kind and reason are counted together.
+
+        Only the first hint of a kind and reason is kept.
+        """
         known = self.left_out.get((kind, reason))
         new = SkippedFiles(kind, file.name, reason, hint) if known is None else known.with_one_more()
         self.left_out[kind, reason] = new

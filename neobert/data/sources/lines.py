@@ -65,7 +65,10 @@ def whole_lines(pieces: Iterable[LinePiece], path: Path) -> Iterator[tuple[int, 
 
 
 def _raw_pieces(handle: IO[bytes], path: Path, *, joins_blank: bool) -> Iterator[tuple[bytes, int]]:
-    """Yield (bytes, number of lines that end with them), in pieces of at most about two blocks."""
+    """Yield (bytes, number of lines that end with them), in pieces of at most about two blocks.
+
+    `joins_blank` as in `line_pieces`. Raises DAT001 like `check_start`.
+    """
     block = handle.read(BLOCK_BYTES)
     check_start(block, path)
     end = line_end(block)

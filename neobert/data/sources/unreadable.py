@@ -114,7 +114,10 @@ def conversion_to_text(suffix: str, path: Path) -> tuple[str, str] | None:
 
 
 def check_start(start: bytes, path: Path, expected_mark: bytes | None = None) -> None:
-    """Raise DAT001 if a file starts like UTF-16, like an unexpected format or like a pointer of Git LFS."""
+    """Raise DAT001 if a file starts like UTF-16, like an unexpected format or like a pointer of Git LFS.
+
+    `expected_mark`: first bytes of the file's own format; None for text.
+    """
     if start.startswith(POINTER_START):
         raise lfs_pointer_error(path, "DAT001")
     if start[_TAR_MARK_OFFSET:].startswith(_TAR_MARK):

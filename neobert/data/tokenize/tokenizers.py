@@ -142,8 +142,9 @@ def open_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Load the tokenizer that a config names (`path` before `name`), or train one if it names none.
 
-    `roles` are special tokens that it must have, such as mask_token. Raises ProjectError TOK001 (missing,
-    unreadable), TOK002 (lacks a role), TOK003 (not fast), TOK004 (cannot be trained).
+    `corpus` is the text to train it on. `roles` are special tokens that it must have, such as mask_token.
+    Raises ProjectError TOK001 (missing, unreadable), TOK002 (lacks a role), TOK003 (not fast), TOK004
+    (cannot be trained).
     """
     location = _tokenizer_location(config)
     if config.path is not None:

@@ -144,7 +144,7 @@ def _read_judgements(file: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def _parse_grade(score: str, location: str) -> int:
-    """Parse a score, which must be whole: an integer, or a float such as 1.0."""
+    """Parse a score: an integer, or a float such as 1.0. Raises `ProjectError` for any other text."""
     try:
         if (value := float(score)).is_integer():
             return int(value)

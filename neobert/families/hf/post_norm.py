@@ -49,6 +49,8 @@ def post_norm_shape(
 ) -> ModelShape:
     """Return the shape. The head is a transform (dense layer and norm) and the decoder.
 
+    Raises MOD006 for a decoder, which attends in one direction.
+
     Args:
         tables: rows of the embeddings other than the token embedding, of width E.
         embedding_size: E; None: D. Another width needs a projection.

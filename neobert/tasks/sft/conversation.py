@@ -183,7 +183,10 @@ def _check_weight(message: Message, number: int, location: str) -> None:
 
 
 def _content_text(content: object, number: int, location: str) -> str:
-    """Return content as one string: many templates would render a list of text parts as Python's repr."""
+    """Return content as one string: many templates would render a list of text parts as Python's repr.
+
+    Raises DAT020 for images, audio and other kinds of content.
+    """
     if isinstance(content, str):
         return content
     if isinstance(content, list | tuple) and all(isinstance(part, Mapping) for part in content):
@@ -198,7 +201,10 @@ def _content_text(content: object, number: int, location: str) -> str:
 
 
 def _parse_call_arguments(calls: object, number: int, location: str) -> list[dict[str, Any]]:
-    """Return tool calls with parsed arguments: templates would quote OpenAI's JSON strings again."""
+    """Return tool calls with parsed arguments: templates would quote OpenAI's JSON strings again.
+
+    Raises DAT020 unless `calls` is a list of objects with valid JSON.
+    """
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise _unreadable_error(
             f"tool_calls of message {number} is {describe_kind(calls)}", "a list of objects", location
@@ -213,7 +219,10 @@ def _parse_call_arguments(calls: object, number: int, location: str) -> list[dic
 
 
 def _parse_tool_calls(content: object, number: int, location: str) -> list[dict[str, Any]]:
-    """Return the tool calls of a message of the ShareGPT form, which holds them as JSON."""
+    """Return the tool calls of a message of the ShareGPT form, which holds them as JSON.
+
+    Raises DAT020 for invalid JSON, or a call without a name.
+    """
     calls = (
         _parse_json(content, f"the call of message {number}", location)
         if isinstance(content, str)
@@ -263,7 +272,10 @@ def _read_completion(values: Mapping[str, Any], location: str) -> list[Message]:
 
 
 def _read_instruction(values: Mapping[str, Any], location: str) -> list[Message]:
-    """Read earlier turns, an instruction, its input and the output (the Alpaca form)."""
+    """Read earlier turns, an instruction, its input and the output (the Alpaca form).
+
+    Raises DAT020 for values that are not strings.
+    """
     for column in ("instruction", "output", "input"):
         value, is_needed = values.get(column), column in ("instruction", "output")
         if not isinstance(value, str) and (is_needed or value is not None):
@@ -275,7 +287,10 @@ def _read_instruction(values: Mapping[str, Any], location: str) -> list[Message]
 
 
 def _parse_history(history: object, location: str) -> Sequence[Sequence[str]]:
-    """Return the earlier turns of a row as pairs of a prompt and its answer; none for null and ''."""
+    """Return the earlier turns of a row as pairs of a prompt and its answer; none for null and ''.
+
+    Raises DAT020 for anything but a list of pairs of strings, also as JSON.
+    """
     pairs = (
         _parse_json(history, "history", location) if isinstance(history, str) and history else history or ()
     )

@@ -135,7 +135,7 @@ class Saver:
         try:
             self._writer.settle()
         except Exception as error:
-            log.error("the checkpoint that was being written failed: %s", error)
+            log.error("the last checkpoint could not be written: %s", error)
         if self._writer.num_waits:
             advice = "saves that waited for the previous save: %d (%.1f s in total); raise trainer.save_steps"
             log.warning(advice, self._writer.num_waits, self._writer.waited_s)

@@ -174,7 +174,7 @@ def train(
 ) -> bool:
     """Train with all hooks and save a last checkpoint; return True if complete, False if stopped early.
 
-    `added_hooks` run in addition to the hooks of `build_hooks`.
+    `added_hooks` run in addition to the hooks of `build_hooks`. Raises the failure that stopped training.
     """
     # Preparing text takes minutes: if the directory was deleted since, opening files would recreate it.
     directory.check(trainer)

@@ -25,7 +25,7 @@ STORED = StoredVectors(width=5, hidden=10, queries=0, wide_hidden=2)
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks. A norm has a scale and a shift."""
+    """Describe the blocks. Raises MOD006 if their attention differs. A norm has a scale and a shift."""
     for name in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
         if settings.flag(name, False):
             raise settings.invalid_value_error(name, "false: all blocks must have the same attention")

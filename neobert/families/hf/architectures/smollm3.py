@@ -16,7 +16,10 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
 
 
 def _sliding_window(settings: Settings, layers: int) -> Window | None:
-    """Return the window of the blocks without positions, or None unless `use_sliding_window` is true."""
+    """Return the window of the blocks without positions, or None unless `use_sliding_window` is true.
+
+    Raises MOD006 if `no_rope_layers` is not a list with a value per block.
+    """
     if not settings.flag("use_sliding_window", False):
         return None
     every = settings.size("no_rope_layer_interval", 4)
