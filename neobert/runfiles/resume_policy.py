@@ -22,6 +22,7 @@ MICROBATCHES = "trainer.gradient_accumulation_steps x distributed.nproc_per_node
 
 FACTORS = ("trainer.gradient_accumulation_steps", "distributed.nproc_per_node", "distributed.nnodes")
 WARMED_UP_BY = "distributed.nproc_per_node x distributed.nnodes (batch-size warm-up)"
+MIXED = "dataset.mixture (shares of the tokens)"
 RATE = ("optimizer.lr", "trainer.max_steps", "trainer.max_epochs")
 SCHEDULE = (*RATE, "trainer.early_stopping_patience")
 ABSENT, MODEL_TYPE = "absent", "model.type"
@@ -86,7 +87,7 @@ def _affects_numerics(key: str) -> bool:
 def is_structural(key: str) -> bool:
     """Return whether the key must be equal in a run and the checkpoint that it resumes from."""
     is_shaping = key_effect(key) in ("model", "data") and not is_compared_by_content(key)
-    return key in (MICROBATCHES, WARMED_UP_BY) or is_shaping
+    return key in (MICROBATCHES, WARMED_UP_BY, MIXED) or is_shaping
 
 
 def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Difference]:
@@ -98,11 +99,12 @@ def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterato
 
 
 def _comparable_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten a config to dotted keys, and add the number of microbatches per step over all ranks.
+    """Flatten a config to dotted keys; add the microbatches per step over all ranks and the corpora's shares.
 
-    That product is compared instead of its factors. With rotary embeddings, the maximum position is left out,
-    because it has no weights, and so is the length of pieces that no step is cut into. A key that an older
-    version lacks has the behaviour of that version; one that was removed counts if the run had set it.
+    The product is compared instead of its factors, and shares instead of weights. With rotary embeddings, the
+    maximum position is left out, because it has no weights, and so is the length of pieces that no step is
+    cut into. A key that an older version lacks has the behaviour of that version; one that was removed counts
+    if the run had set it.
     """
     flat = DEFAULTS | flatten(without_removed(config, keep_set=True))
     if flat.get("model.rope", True):
@@ -115,7 +117,9 @@ def _comparable_values(config: Mapping[str, Any]) -> dict[str, Any]:
     if not any(flat.get(f"trainer.sequence_length_warmup_{unit}") for unit in ("steps", "percent")):
         flat.pop("trainer.sequence_length_warmup_length", None)
     ranks = factors[1:] if flat.get("trainer.batch_size_warmup_steps") else None
-    return flat | {MICROBATCHES: product, WARMED_UP_BY: ranks}
+    weights = [corpus.get("weight", 1.0) for corpus in flat.get("dataset.mixture") or ()]
+    shares = [round(weight / sum(weights), 6) for weight in weights]
+    return flat | {MICROBATCHES: product, WARMED_UP_BY: ranks, MIXED: shares}
 
 
 DEFAULTS = {

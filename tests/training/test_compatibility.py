@@ -7,6 +7,7 @@ import pytest
 
 from neobert.runfiles.resume_policy import (
     MICROBATCHES,
+    MIXED,
     WARMED_UP_BY,
     runtime_differences,
     structural_differences,
@@ -103,6 +104,16 @@ def test_the_microbatches_of_a_step_may_be_split_anew_over_processes():
     assert structural_differences(SAVED, two_ranks) == ()
     (difference,) = structural_differences(SAVED, changed("trainer.gradient_accumulation_steps", 4))
     assert (difference.key, difference.saved, difference.current) == (MICROBATCHES, 2, 4)
+
+
+def test_the_shares_of_a_mixture_are_kept_and_its_paths_are_not():
+    def mixed(*corpora):
+        return changed("dataset.mixture", [{"path": path, "weight": weight} for path, weight in corpora])
+
+    saved = mixed(("books", 3.0), ("web", 1.0))
+    assert structural_differences(saved, mixed(("moved", 1.5), ("web", 0.5))) == ()
+    (difference,) = structural_differences(saved, mixed(("books", 1.0), ("web", 1.0)))
+    assert (difference.key, difference.saved, difference.current) == (MIXED, [0.75, 0.25], [0.5, 0.5])
 
 
 def test_a_batch_size_warm_up_keeps_the_number_of_ranks():

@@ -119,7 +119,7 @@ def keys_in_differences(differences: Sequence[str]) -> list[str]:
 
 def differing_key(run: ResolvedRun, differences: Sequence[str], otherwise: str) -> str:
     """Return the first differing key that the user set, else the first differing key, else `otherwise`."""
-    keys = [key.partition(" x ")[0] for key in keys_in_differences(differences)]
+    keys = [key.partition(" ")[0] for key in keys_in_differences(differences)]
     own = (key for key in keys if run.origin(key).kind not in NOT_BY_THE_USER)
     return next(own, next(iter(keys), otherwise))
 
