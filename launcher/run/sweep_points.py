@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import NoReturn
 
+from neobert.config.keys import describe_field
 from neobert.errors import EXIT_USAGE, ProjectError
 
 MAX_POINTS = 1000
@@ -16,6 +17,7 @@ SYNTAX = "write KEY=VALUE,VALUE,... or KEY=START:STOP:STEP, as in --sweep optimi
 OWN_KEYS = ("trainer.output_dir", "trainer.resume_from_checkpoint")
 """Keys that the sweep sets for each point."""
 RANGE = re.compile(r"([^:,\s]+):([^:,\s]+)(?::([^:,\s]+))?")
+SEARCHED = re.compile(r"(log|uniform|int)\(.*\)")
 NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 UNUSUAL = re.compile(r"[^\w.+=-]+")
 
@@ -75,11 +77,20 @@ def _parse_axis(argument: str) -> Axis:
     key, equals, text = argument.partition("=")
     if not (key and equals and text):
         refuse_argument(argument, "the key or its values are missing", SYNTAX)
+    if SEARCHED.fullmatch(text):
+        refuse_argument(argument, "a sweep takes values, no range to search", f"pass --search '{argument}'")
     matched = RANGE.fullmatch(text)
     values = tuple(_numbers_in_range(argument, matched) if matched else _split_at_commas(text))
     if "" in values or len(set(map(_parse_number, values))) < len(values):
         refuse_argument(argument, "the list has an empty or a repeated value", SYNTAX)
+    if values == (text,) and text.startswith("[") and not _takes_list(key):
+        refuse_argument(argument, "the values are in brackets", f"pass --sweep {key}={text.strip('[]')}")
     return Axis(key, values)
+
+
+def _takes_list(key: str) -> bool:
+    info = describe_field(tuple(key.split(".")))
+    return info is None or "list" in info.type
 
 
 def _parse_number(value: str) -> Decimal | str:

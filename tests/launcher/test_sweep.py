@@ -42,6 +42,7 @@ VALUES = st.lists(
         ("optimizer.betas=[0.9, 0.95],[0.9, 0.98]", ("[0.9, 0.95]", "[0.9, 0.98]")),
         ("dataset.path='a,b',c", ("'a,b'", "c")),
         ("model.init=published,scaled", ("published", "scaled")),
+        ("optimizer.betas=[0.9,0.95]", ("[0.9,0.95]",)),
     ],
 )
 def test_values_of_a_key(argument, values):
@@ -54,6 +55,8 @@ def test_values_of_a_key(argument, values):
         (["seed"], "the key or its values are missing"),
         (["seed=1,,2"], "empty or a repeated value"),
         (["optimizer.lr=1e-4,3e-4,0.0001"], "empty or a repeated value"),
+        (["optimizer.lr=[1e-4,3e-4]"], "the values are in brackets"),
+        (["optimizer.lr=log(1e-4,1e-2)"], "no range to search"),
         (["seed=3:1"], "the range is empty"),
         (["seed=0:1:0"], "the range is empty"),
         (["seed=a:b"], "not a range of numbers"),
