@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 from neobert.config.annotations import (
     TAG,
@@ -257,9 +257,14 @@ def _null_hint(info: KeyInfo | None) -> str:
     return f"remove the line to use the value of the profile, or the default ({format_value(info.default)})"
 
 
+def _is_list_of_text(bare: Any) -> bool:
+    items = (item for item in get_args(bare) if item is not Ellipsis)
+    return all(literal_choices(item) or unwrap(item)[0] is str for item in items)
+
+
 def _text_hint(value: str, bare: Any) -> str:
-    if get_origin(bare) is tuple and "," in value:
-        return f"write a list: [{value}]"
+    if get_origin(bare) is tuple and ("," in value or _is_list_of_text(bare)):
+        return f"write a list: [{value.strip('[]')}]"
     if bare is bool and value.lower() in HABITS:
         return f"YAML 1.2 reads {value} as text: write {HABITS[value.lower()]}"
     if bare is bool and value.lower() in ("true", "false"):

@@ -65,6 +65,7 @@ ONE_ISSUE = [
     ("optimizer:\n  lr: .nan\n", "CFG003", "optimizer.lr", 2, 7, "nan is not a finite number", ""),
     ("optimizer:\n  betas: [0.9]\n", "CFG003", "optimizer.betas", 2, 10, "a list of 2", ""),
     ("optimizer:\n  betas: [0.9, 1]\n", "CFG003", "optimizer.betas.1", 2, 16, "below 1, got 1", ""),
+    ("trackers: tensorboard\n", "CFG003", "trackers", 1, 11, "", "write a list: [tensorboard]"),
     ("optimizer:\n  betas: 0.9, 0.95\n", "CFG003", "optimizer.betas", 2, 10, "", "write a list: [0.9, 0.95]"),
     (
         "trainer: {resume_from_checkpoint: false}\n",
