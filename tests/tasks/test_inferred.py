@@ -13,6 +13,7 @@ from neobert.data.sources.pair_columns import parse_score
 from neobert.errors import ProjectError
 from neobert.tasks.classification.inferred import infer as classified
 from neobert.tasks.contrastive.inferred import infer as paired
+from neobert.tasks.multiple_choice.inferred import infer as chosen
 from neobert.tasks.question_answering.inferred import infer as requested
 from neobert.tasks.sft.inferred import infer as conversed
 from neobert.tasks.token_classification.inferred import infer as tagged
@@ -239,6 +240,16 @@ def test_columns_of_other_tasks_may_be_named():
     assert tagged(path, words).keys == {**words, "token_classification.label_names": ["B-p"]}
     asks = {"question_answering.question_column": "a", "dataset.text_column": "b"}
     assert requested(path, asks | {"question_answering.answer_column": "w"}).keys.items() >= asks.items()
+
+
+@pytest.mark.parametrize("names", [("A", "B", "C"), ("opa", "opb", "opc"), ("Option 1", "Option 2")])
+def test_columns_of_one_choice_have_a_number_or_a_letter(names):
+    columns = {"question": TEXTS, **dict.fromkeys(names, TEXTS), "answer": of(["A", "C"])}
+    assert chosen(write("a.csv", columns)).keys == {
+        "multiple_choice.choice_columns": list(names),
+        "multiple_choice.max_choices": len(names),
+        "multiple_choice.label_column": "answer",
+    }
 
 
 def test_quotes_of_a_tsv_file_may_be_characters():

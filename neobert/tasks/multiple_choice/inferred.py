@@ -27,7 +27,7 @@ from neobert.tasks.multiple_choice.rows import LABEL_SETTING, LISTS, PROMPTS
 LABELS = ("label", "answerKey", "answer_key", "correct", "gold", "answer")
 STARTS = {"sent1": "sent2"}
 """Column of the text that begins each choice, by the name of the prompt column."""
-NUMBERED = re.compile(r"((?:choice|ending|option|sol|alternative)s?[_ -]?)(\d+|[a-hA-H])")
+NUMBERED = re.compile(r"(?:choice|ending|option|op|sol|alternative)s?[_ -]?(\d+|[a-h])|[a-h]", re.IGNORECASE)
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
@@ -62,7 +62,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
 
 
 def _choice_columns(columns: Mapping[str, Column], text: Path) -> tuple[list[Column], Keys]:
-    """Return the columns of the choices, and their keys: one with a list, or several that are numbered.
+    """Return the columns of the choices, and their keys: one with a list, or several with a number or letter.
 
     Raises `ProjectError` if there are neither.
     """
