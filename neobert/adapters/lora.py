@@ -52,7 +52,7 @@ PEFT_TASKS = {
     "AutoModelForQuestionAnswering": "QUESTION_ANS",
     "AutoModelForCausalLM": "CAUSAL_LM",
 }
-"""peft's task names by auto class; peft has none for the others."""
+"""peft's task types by auto class; the other auto classes have none."""
 
 
 def add_adapter(backbone: Backbone, config: RunConfig) -> None:

@@ -83,11 +83,11 @@ class Arm:
         }
 
     def cold_peak(self) -> dict[str, Any]:
-        """Measure the peak FLOP/s of the device before any training."""
+        """Return the peak FLOP/s of the device, measured before any training, by name."""
         return {"cold_peak_flops_per_s": self._measure_peak()}
 
     def warm_up(self, count: int) -> dict[str, Any]:
-        """Run `count` warm-up steps, including compilation, and discard their metrics."""
+        """Run `count` warm-up steps, including compilation; return their seconds, not their metrics."""
         seconds = self._advance(count)
         # Once in a run, at its first logging step: collecting what compilation left takes half a second.
         self._collector(self.trainer, StepReport(self.trainer.progress.step, {}))
@@ -96,7 +96,10 @@ class Arm:
         return {"seconds": seconds}
 
     def turn(self, count: int) -> dict[str, Any]:
-        """Run and time `count` steps, with the device synchronized, then measure the peak FLOP/s."""
+        """Run `count` steps; return their seconds, tokens and FLOPs, and the peak FLOP/s measured after them.
+
+        The device is synchronized before the time is read.
+        """
         progress, flops = self.trainer.progress, self.trainer.state.flops
         tokens = progress.tokens_total
         seconds = self._advance(count)

@@ -28,7 +28,7 @@ class Interval(NamedTuple):
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """Return the narrowest interval of order statistics that covers the median with probability 0.95.
+    """Return the narrowest interval of order statistics that covers the median with probability 0.95 or more.
 
     If there are too few values, return the widest interval with its actual coverage.
     """
@@ -86,7 +86,7 @@ def compare(a: Sequence[float], b: Sequence[float]) -> Comparison:
 
 
 def require_matching_baseline(request: Request, about: Mapping[str, Any]) -> None:
-    """Raise `ProjectError` if device, versions, config, data or settings differ from a baseline's."""
+    """Raise `ProjectError` if the baseline, if any, has another device, config, data or other versions."""
     baseline = request.baseline
     if baseline is None:
         return

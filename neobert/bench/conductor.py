@@ -28,7 +28,8 @@ Turns = dict[str, list[dict[str, Any]]]
 def run_benchmark(request: Request) -> dict[str, Any]:
     """Run warm-up and all rounds; return the report.
 
-    The order of the arms alternates, so that a drift of clock rate or temperature favours neither.
+    The order of the arms alternates, so that a drift of clock rate or temperature favours neither. Raises
+    `ProjectError` if the baseline is not comparable, or if a child process ends early.
     """
     with start_workers(request) as arms:
         about = {name: arm.call("describe") for name, arm in arms.items()}

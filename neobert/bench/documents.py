@@ -26,7 +26,7 @@ from neobert.plan.vocabulary import VOCAB_MULTIPLE, num_embedding_rows
 
 SEED = 0
 MEDIAN_TOKENS, SIGMA = 150, 0.86
-"""Lognormal distribution of document lengths with a mean of about 217 tokens."""
+"""Parameters of a lognormal distribution of document lengths with a mean of about 217 tokens."""
 MAX_TOKENS = 8_000_000
 MICROBATCHES = 64
 ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
@@ -35,7 +35,8 @@ ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_
 def synthesize_data(config: RunConfig, folder: Path) -> PreparedData:
     """Generate documents for up to 64 microbatches, within the length limits of the config.
 
-    Like other text, they are shuffled and masked differently in every epoch.
+    Like other text, they are shuffled and masked differently in every epoch. Raises `ProjectError` MOD002 if
+    the model has too few embedding rows for a tokenizer.
     """
     tokenizer = _synthetic_tokenizer(config)
     store = _synthetic_store(config, tokenizer)

@@ -32,7 +32,7 @@ from neobert.runfiles.model_folder import CODE, model_folder
 Embeddings = NDArray[np.float32]
 
 TEXTS_PER_CHUNK = 4096
-"""Texts that are tokenized, and sorted by length, together."""
+"""Number of texts that are tokenized and sorted by length together."""
 TOKENS_PER_RUN = {"cuda": 32_768, "cpu": 4_096}
 
 
@@ -157,7 +157,7 @@ class Encoder:
         return embeddings
 
     def _num_unpooled_tokens(self, prompt: str) -> int:
-        """Return the number of tokens before each text that are not pooled: those of an excluded prompt.
+        """Return the number of tokens before each text that are not pooled: the tokens of an excluded prompt.
 
         Raises `ProjectError` if the prompt leaves no room for a text.
         """

@@ -8,22 +8,22 @@ from contextlib import suppress
 import torch
 
 MMAP_THRESHOLD, MAPPED_BYTES = -3, 8 << 20
-"""glibc's M_MMAP_THRESHOLD, and this project's value: larger allocations are mappings of their own, which
-are returned when freed. By default, glibc raises the threshold to the largest allocation that was freed:
-a batch of long texts then moves the tensors of all later ones into the heap, which they split.
+"""glibc's option M_MMAP_THRESHOLD, and its value in bytes: memory of this size or more is mapped separately,
+and returned to the system when freed. By default, glibc raises the threshold to the largest freed mapping, so
+that after a batch of long texts, all tensors would be allocated in the heap and fragment it.
 """
 OTHER_LIBRARY = (AttributeError, OSError, TypeError)
-"""Exceptions if the C library is not glibc, which then manages freed memory itself."""
+"""Errors of a call of glibc's functions in another C library, whose allocator keeps its defaults."""
 
 
 def map_large_tensors() -> None:
-    """Return tensors of 8 MiB and more to the system when they are freed."""
+    """Let tensors of 8 MiB and more return to the system when they are freed; no effect without glibc."""
     with suppress(*OTHER_LIBRARY):
         ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, MAPPED_BYTES)
 
 
 def return_freed_memory(device: torch.device) -> None:
-    """Return free heap pages to the system if the tensors were on the CPU."""
+    """Return free heap pages to the system if `device` is the CPU; no effect without glibc."""
     if device.type == "cpu":
         with suppress(*OTHER_LIBRARY):
             ctypes.CDLL(None).malloc_trim(0)

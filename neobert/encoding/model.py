@@ -163,7 +163,7 @@ def _refuse_other_head(settings: Mapping[str, Any], folder: Path) -> None:
 
 @contextmanager
 def convert_config_errors(folder: Path) -> Iterator[None]:
-    """Convert errors in the `with` block to a `ProjectError`: config.json is not a NeoBERT config."""
+    """Convert errors in the `with` block to a `ProjectError` about an invalid config.json of a NeoBERT."""
     try:
         yield
     except ProjectError:
@@ -247,7 +247,10 @@ def packed_backbone(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Backbone:
-    """Wrap a transformers model to compute packed runs; runs are padded if the model cannot pack."""
+    """Return a backbone that computes packed runs; a model that cannot pack computes them as padded rows.
+
+    Raises `ProjectError` ATT001 if no attention kernel can run, MOD006 for an invalid config.json.
+    """
     if isinstance(model, NSAForCausalLM):
         return nsa_backbone(model, choose_kernels(device.type, dtype, model_attention_spec(model)))
     shape = read_shape(HfModelConfig(config=str(folder)), model.config.vocab_size, 1)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # imports torch
     from neobert.encoding.tokens import TextTokenizer
 
 WINDOW = 1 << 16
-"""Characters that are tokenized together: offsets of a whole book would take hundreds of bytes per token."""
+"""Number of characters tokenized at once: the offsets of a whole book take hundreds of bytes per token."""
 LONGEST = 512
 """Default maximum length of a passage, in tokens: one embedding of a long text locates no match."""
 SPARE = 1
@@ -27,7 +27,7 @@ BREAKS = (
 )
 """Ends of a sentence or paragraph, else of a line, else of a word: a passage ends at one."""
 TOKENS_PER_CHARACTER = 4
-"""Upper bound, reached by byte-level tokenizers."""
+"""Maximum number of tokens of a character, reached by byte-level tokenizers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Passage:
 
 
 class Passages:
-    """Texts, of which long ones are cut into passages; joined, these are the whole text."""
+    """Texts, with long ones cut into passages that are the whole text when joined."""
 
     def __init__(self, texts: Texts, tokenizer: TextTokenizer, prompt: str, length: int | None) -> None:
         """Set the passage `length` in tokens; None selects `LONGEST`, or the model's limit if it is lower."""

@@ -35,7 +35,7 @@ def resolve_placement(device: str | None, dtype: str | None) -> tuple[torch.devi
 def model_identity(folder: Path, device: str | None, dtype: str | None) -> dict[str, Any]:
     """Return what determines the outputs of a model, as JSON values: file digests, dtype and device kind.
 
-    A job with other values is not resumed.
+    A job with other values is not resumed. Raises `ProjectError` like `resolve_placement`.
     """
     where, computed_in = resolve_placement(device, dtype)
     names = {value: name for name, value in DTYPES.items()}
@@ -43,13 +43,19 @@ def model_identity(folder: Path, device: str | None, dtype: str | None) -> dict[
 
 
 def num_processes(requested: int | None, device: str | None) -> int:
-    """Return `requested`; if it is None, one process per GPU, or one on the CPU."""
+    """Return `requested`; if it is None, one process per GPU, or one on the CPU.
+
+    Raises `ProjectError` like `resolve_placement`.
+    """
     where, _ = resolve_placement(device, None)
     return requested or (torch.cuda.device_count() if where.type == "cuda" else 1)
 
 
 def device_for_rank(rank: int, size: int, device: str | None) -> str:
-    """Return the device of process `rank` of `size`; on the CPU, limit it to its share of the threads."""
+    """Return the device of process `rank` of `size`; on the CPU, limit it to its share of the threads.
+
+    Raises `ProjectError` like `resolve_placement`.
+    """
     if resolve_placement(device, None)[0].type == "cuda":
         return f"cuda:{rank % torch.cuda.device_count()}"
     os.environ.setdefault(PROGRAMS_ENV, PROGRAMS)

@@ -48,7 +48,8 @@ class Prompts:
             return self.by_name[name]
         known = printable(listed(sorted(self.by_name))) or "none"
         message = f"the model has no prompt {printable(name)!r} (prompts: {known})"
-        raise ProjectError("unknown-prompt", message, "pass --prompt-text TEXT", "--prompt", EXIT_USAGE)
+        hint = f"{'pass one of these, or' if self.by_name else 'pass'} --prompt-text TEXT"
+        raise ProjectError("unknown-prompt", message, hint, "--prompt", EXIT_USAGE)
 
 
 def read_prompts(folder: Path) -> Prompts:

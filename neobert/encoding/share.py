@@ -36,7 +36,8 @@ class ShareResult:
 def encode_share(request: Request, rank: int, size: int) -> ShareResult:
     """Encode the missing shards with the numbers `rank`, `rank + size`, `rank + 2 * size`, ...
 
-    `request.folder` is a verified model folder, not a run directory.
+    `request.folder` is a verified model folder, not a run directory. Raises `ProjectError` for unusable texts
+    or weights, and if a shard cannot be written.
     """
     shards, device = Shards(Path(request.output)), device_for_rank(rank, size, request.device)
     encoder = Encoder.load(

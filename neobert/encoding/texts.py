@@ -25,7 +25,7 @@ from neobert.printable import printable
 
 COLUMN_OPTION, SPLIT_OPTION = TEXT_OPTION, "--split"
 ONLY_SPLIT = "train"
-"""Split of a file, as of a folder whose files are not named after splits."""
+"""Name of the only split of a file, and of a folder whose files are not named after splits."""
 BLOCK_BYTES = 1 << 20
 
 
@@ -104,10 +104,7 @@ def unusable_texts_error(location: Path | str, message: str, hint: str) -> Proje
 
 
 def _open_dataset(config: DatasetConfig) -> Texts:
-    """Open a folder or a Hub dataset.
-
-    Raises `ProjectError` with hints that name command-line options instead of config keys.
-    """
+    """Open a folder or a Hub dataset. Raises `ProjectError` with a hint that names command-line options."""
     try:
         return _DatasetTexts(config)
     except ProjectError as error:
@@ -126,7 +123,10 @@ def _hint_for_command(hint: str) -> str:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (number, line without its line end) of a text file."""
+    """Yield (number, line without its line end) of a text file.
+
+    Raises `ProjectError` DAT001 if the file cannot be read or is not UTF-8.
+    """
     with open_decompressed(path) as handle:
         for number, line in whole_lines(line_pieces(handle, path), path):
             yield number, line.rstrip("\r\n")

@@ -11,7 +11,7 @@ from neobert.json_program import serve
 
 
 def run_export(request: dict[str, Any]) -> dict[str, Any]:
-    """Run the requested export; return its report as `run.export` does."""
+    """Run the requested export and return its report. Raises `ProjectError` as `export` does."""
     folders = [Path(folder) for folder in request["folders"]]
     results = [Path(file) for file in request["results"]]
     output, dtype = Path(request["output"]), request["dtype"]

@@ -29,7 +29,7 @@ from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.weights_header import WEIGHTS
 
 SETTINGS, TEMPLATE = "tokenizer_config.json", "chat_template.jinja"
-SCORES_AS_THEY_ARE = {"activation_fn": "torch.nn.modules.linear.Identity"}
+IDENTITY_ACTIVATION = {"activation_fn": "torch.nn.modules.linear.Identity"}
 """Setting of a regression model for CrossEncoder, which would otherwise apply a sigmoid to scores."""
 
 
@@ -76,12 +76,15 @@ def cast_floating(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 
 def portable_config(model: PreTrainedModel, dtype: torch.dtype | None = None) -> str:
-    """Return the text of config.json without machine-specific settings; for NeoBERT, with auto_map."""
+    """Return the text of config.json without machine-specific settings; for NeoBERT, with auto_map.
+
+    `dtype`: type of the written weights; None: the model's.
+    """
     portable = copy.deepcopy(model.config)
     portable.architectures = [type(model).__name__.removeprefix("FSDP")]  # fully_shard renames the class
     portable.dtype = str(dtype or model.dtype).removeprefix("torch.")
     if portable.problem_type == "regression":
-        portable.sentence_transformers = SCORES_AS_THEY_ARE
+        portable.sentence_transformers = IDENTITY_ACTIVATION
     if isinstance(model, NeoBERTPreTrainedModel):
         portable.attn_backend = "auto"
         portable.kernel_backend = "torch"

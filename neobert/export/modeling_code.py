@@ -1,4 +1,4 @@
-"""Modeling code of a NeoBERT folder: the files of `neobert/model`, merged into those that auto_map names."""
+"""Modeling code of a NeoBERT folder: `neobert/model`, merged into the files that auto_map names."""
 
 from __future__ import annotations
 

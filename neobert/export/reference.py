@@ -18,7 +18,7 @@ from neobert.model.heads import pool
 LIMIT = 1e-5
 """Largest accepted difference in fp32, relative to the largest absolute value (at least 1)."""
 
-OF_SPANS, OF_CHOICES = "ForQuestionAnswering", "ForMultipleChoice"
+SPAN_HEAD, CHOICE_HEAD = "ForQuestionAnswering", "ForMultipleChoice"
 """Class-name suffixes of models with other inputs or outputs than logits of texts or tokens."""
 
 TEXTS = (
@@ -67,7 +67,7 @@ def compute_logits(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor
 
     The logits of a span's first and last token are stacked. A multiple-choice model gets one choice per row.
     """
-    rows = (ids[:, None], mask[:, None]) if type(model).__name__.endswith(OF_CHOICES) else (ids, mask)
+    rows = (ids[:, None], mask[:, None]) if type(model).__name__.endswith(CHOICE_HEAD) else (ids, mask)
     outputs = model(input_ids=rows[0], attention_mask=rows[1], return_dict=True)
     logits: torch.Tensor = (
         torch.stack([outputs.start_logits, outputs.end_logits], -1)

@@ -138,9 +138,14 @@ def read_embedding_files(
 ) -> EmbeddingFiles | None:
     """Return the pooling, length limit and prompts of a folder, or None if it declares no pooling.
 
+    Raises `ProjectError` for an unsupported pooling, and for declarations that differ or are unreadable.
+
     Args:
+        model: model of the folder, whose hidden size is the width of the embeddings.
         pooling: value that replaces the declared pooling; None keeps it.
         longest: maximum length of the tokenizer, in tokens.
+
+    Raises `ProjectError` for declarations that contradict each other or are not supported.
     """
     declared = read_declared_settings(folder)
     if (pooling or declared.pooling) is None:
@@ -180,7 +185,7 @@ def _load_tokenizer(folder: Path, model: PreTrainedModel) -> PreTrainedTokenizer
 def load_mean_weights(model: PreTrainedModel, folders: Sequence[Path]) -> None:
     """Load the weights of one folder into the model, or the mean of several, summed in fp32.
 
-    Raises `ProjectError` EXP004 if weights are NaN or infinite.
+    Raises `ProjectError` EXP004 if weights are NaN or infinite, and EXP005 if they do not fit the model.
     """
     total: dict[str, Tensor] = {}
     for folder in folders:
@@ -204,7 +209,8 @@ def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
 def checkpoint_origin(folder: Path) -> dict[str, Any]:
     """Return a folder's name, the SHA-256 of its weights and, for a checkpoint, the record of its training.
 
-    The record is step, config digest, metrics and tokens; without one, they are None or empty.
+    The record is step, config digest, metrics and tokens; other folders have None or an empty dict instead.
+    Raises `ProjectError` EXP004 if the folder has no weights.
     """
     weights = {file.name: file_sha256(file) for file in weight_files(folder)}
     manifest = folder / FILE_NAME
@@ -280,7 +286,7 @@ def _require_same_config(folders: Sequence[Path]) -> None:
             raise ProjectError(
                 "EXP008",
                 f"{CONFIG} differs from {folders[0].name}/{CONFIG} in {', '.join(differing)}",
-                "average checkpoints of one run only",
+                "pass checkpoints of one run",
                 str(folder),
             )
 

@@ -48,7 +48,7 @@ def run_reader(reader: str, folder: Path, reference: Reference) -> tuple[Arrays,
             raise ProjectError(
                 "EXP010",
                 f"{reader}.py cannot read the exported folder: {' | '.join(lines)}",
-                "report this with the output above (the folder was removed)",
+                "report a bug with the output above (the folder was removed)",
                 folder.name,
                 EXIT_TRAINING_FAILED,
             )
@@ -95,7 +95,7 @@ def compare_outputs(expected: Arrays, actual: Arrays, folder: Path) -> dict[str,
         raise ProjectError(
             "EXP006",
             f"the folder's outputs differ from the model's: {_format_gaps(beyond)} (limit {LIMIT:g})",
-            "report this with the output above (the folder was removed)",
+            "report a bug with the output above (the folder was removed)",
             folder.name,
             EXIT_TRAINING_FAILED,
         )

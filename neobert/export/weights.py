@@ -191,4 +191,4 @@ def _mismatch_hint(missing: Iterable[str], reshaped: list[str]) -> str:
         return "set model.tie_word_embeddings to true: the checkpoint's decoder is its embedding"
     if reshaped and all(each.startswith((DECODER, DECODER_BIAS, EMBEDDING)) for each in reshaped):
         return "set model.vocab_size to the number of rows of the checkpoint's embedding"
-    return "compare the section model with the checkpoint's config.json"
+    return "set the keys of section model to the values in the checkpoint's config.json"

@@ -68,7 +68,7 @@ class Backbone:
         plain: returns the final hidden states [S, D] of one document [S] by attention as a formula, without
             this project's kernels. Probes compare `hidden` with it.
         head: the model's head; None if it has none.
-        attention: name of the attention kernel, as `Objective.attention_ran` reports it.
+        attention: name of the attention kernel, as `Objective.attention_used` reports it.
         attention_reason: why this kernel was chosen.
         load: loads the initial weights of a fresh run in place, strictly, and reports what was not loaded.
             Raises `ProjectError` if they do not fit.

@@ -24,7 +24,9 @@ def no_unsupported_keys(_config: RunConfig) -> Iterator[UnsupportedKey]:
 
 
 class Family(NamedTuple):
-    """A model family. Callables take the family's own section `model`.
+    """A model family.
+
+    Callables take the family's own section `model`, and raise `ProjectError` if it is invalid.
 
     Attributes:
         name: value of the key `model.type`.

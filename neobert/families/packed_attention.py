@@ -38,6 +38,8 @@ def packed_attention(
         max_seqlen: upper bound of their lengths.
         spec: attention of the block (`AttentionSpec.for_layer`).
         dropout: dropout of attention probabilities; only `sdpa` has it.
+
+    Raises `ValueError` for `sdpa` if the bounds do not cover the tokens.
     """
     assert kernel == "sdpa" or not dropout, f"{kernel} has no dropout"
     if not spec.features and not dropout:

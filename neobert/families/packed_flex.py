@@ -15,7 +15,7 @@ from neobert.model.attention import Attend, record_kernel
 from neobert.model.flex import TILE
 
 ALL = -1
-"""A reach over the whole document."""
+"""Reach of a token that attends to its whole document."""
 
 
 def flex_attention(cu_seqlens: Tensor, num_tokens: int, spec: AttentionSpec) -> Attend:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 BOUND, EXPONENT = 0.0424, 1.628
-"""Least base for rows of L tokens, 0.0424 * L ** 1.628, fit to the bounds of arXiv:2405.14591, figure 1."""
+"""Minimum base for rows of L tokens: 0.0424 * L ** 1.628, fit to the bounds of arXiv:2405.14591, figure 1."""
 
 
 def extended_base(trained: float, positions: int, length: int, head_size: int) -> float:

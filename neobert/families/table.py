@@ -58,7 +58,8 @@ def requested_rows(config: RunConfig) -> int | None:
 def requested_kernels(config: RunConfig) -> tuple[str, str]:
     """Return the kernels of blocks and of packed attention that the run file sets, or `auto`.
 
-    A library's recipe converts torch modules, which other kernels of the blocks would not call.
+    With a library of low precision, `auto` blocks are `torch`: the library converts torch modules, which
+    other kernels would not call.
     """
     blocks, attention = model_family(config).requested_kernels(config.model)
     return "torch" if blocks == "auto" and enabled_conversion(config) else blocks, attention

@@ -22,15 +22,19 @@ from neobert.json_program import serve
 class Interrupt:
     """Ctrl-C flag of the current reply. A handler that interrupts Event.set would wait for its lock."""
 
-    is_noted = False
+    is_set = False
 
-    def note(self, *_: object) -> None:
-        """Set the flag: the handler of SIGINT."""
-        self.is_noted = True
+    def set(self, *_: object) -> None:
+        """Set the flag. Called as the handler of SIGINT."""
+        self.is_set = True
 
 
 def chat(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
-    """Reply to each line of standard input until it ends. Raises `ProjectError` if the model cannot chat."""
+    """Reply to each line of standard input until it ends; the replies are written to `answers`.
+
+    The error of a reply is written too, and the next line is read. Raises `ProjectError` if the model cannot
+    chat.
+    """
 
     def send(**content: Any) -> None:
         print(json.dumps(content), file=answers, flush=True)
@@ -41,17 +45,15 @@ def chat(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
     generator = load_generator(folder, request["device"], request["dtype"], request["seed"])
     interrupt = Interrupt()
     # An exception could be raised within a line of an answer, so Ctrl-C is checked after each token.
-    signal.signal(signal.SIGINT, interrupt.note)
+    signal.signal(signal.SIGINT, interrupt.set)
     send(ready=True)
     for line in sys.stdin:
         turn = json.loads(line)
-        interrupt.is_noted = False
+        interrupt.is_set = False
         try:
             prompt = generator.chat_prompt(turn["messages"])
             sampling = Sampling(**turn["sampling"])
-            end = generator.generate(
-                prompt, sampling, lambda text: send(text=text), lambda: interrupt.is_noted
-            )
+            end = generator.generate(prompt, sampling, lambda text: send(text=text), lambda: interrupt.is_set)
             send(ending=asdict(end))
         except ProjectError as error:
             send(error={"message": error.message, "hint": error.hint})

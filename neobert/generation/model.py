@@ -33,7 +33,7 @@ class _TextStreamer(TextStreamer):  # type: ignore[misc]
 
 
 UNCHECKED = {"verbose": False}
-"""Avoids a warning about prompts longer than the training rows: `max_length` is the limit here."""
+"""Tokenizer arguments that avoid a warning about prompts longer than the tokenizer's own limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class Generator:
             )
         except Exception as error:  # a template may raise any exception, for example for a system message
             message = f"the chat template refuses the conversation: {printable(str(error))}"
-            raise ProjectError("chat-template", message, exit_code=EXIT_USAGE) from error
+            hint = "change the messages as the template requires, such as to begin with a user's message"
+            raise ProjectError("chat-template", message, hint, exit_code=EXIT_USAGE) from error
         return [int(token) for token in encoded["input_ids"]]
 
     def text_prompt(self, text: str) -> list[int]:
@@ -77,6 +78,7 @@ class Generator:
     ) -> ReplyEnd:
         """Generate a reply, and pass its text to `on_text` in pieces. Stops early if `is_interrupted()`.
 
+        Returns the number of tokens, and why the reply ended.
         Raises `ProjectError` if no token fits after the prompt.
         """
         room = self.max_length - len(prompt)
@@ -116,7 +118,8 @@ def _sampling_options(sampling: Sampling) -> dict[str, Any]:
 def load_generator(folder: Path, device: str | None, dtype: str | None, seed: int = 0) -> Generator:
     """Load the model of a `causal_folder`, and seed the sampling.
 
-    Raises `ProjectError` for missing weights, and for a missing or damaged tokenizer.
+    If `device` or `dtype` is None, `resolve_placement` chooses it. Raises `ProjectError` for missing weights,
+    and for a missing or damaged tokenizer.
     """
     torch.manual_seed(seed)
     tokenizer = from_path(folder, TokenizerConfig())

@@ -31,7 +31,10 @@ def plain_attention(q: Tensor, k: Tensor, v: Tensor, spec: AttentionSpec) -> Ten
 
 
 def attended_mask(length: int, spec: AttentionSpec, device: torch.device | None = None) -> Tensor:
-    """Return which key (column) each query (row) of a document attends to, bool [T, T]."""
+    """Return which key (column) each query (row) attends to in a document of `length` tokens: bool [T, T].
+
+    `device` None: the CPU.
+    """
     token = torch.arange(length, device=device)
     distance = token[:, None] - token  # of a key before its query; negative after it
     earlier, later = spec.reach

@@ -142,7 +142,7 @@ def stream_gradient(
 
 
 NUM_PARTIALS, ROWS = 264, 2
-"""Programs of `unfold`, two per multiprocessor of a Hopper GPU, and the rows that each loads at a time."""
+"""Number of programs of `unfold`, two per multiprocessor of a Hopper GPU, and of rows per load."""
 
 
 def fold(weight: Tensor, gain: Tensor | None, dtype: torch.dtype, *, interleave: bool = False) -> Tensor:

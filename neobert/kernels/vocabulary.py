@@ -68,7 +68,7 @@ def embedding(ids: Tensor, weight: Tensor, padding_id: int | None) -> Tensor:
 
 
 BLOCK, NUM_WARPS = 32_768, 16
-"""Logits that a Triton program holds in registers at once, and its warps."""
+"""Number of logits that a Triton program holds in registers at once, and its number of warps."""
 
 ROW_MULTIPLE = 64
 """Rows of the buffer of logits start at multiples of this: rows of an odd vocabulary are not aligned."""

@@ -10,9 +10,9 @@ from neobert.mining.request import Request
 
 
 def mine(request: dict[str, Any]) -> dict[str, Any]:
-    """Mine hard negatives for the pairs that `request`, the fields of `Request`, names.
+    """Mine hard negatives, write them with their pairs, and return the numbers of pairs and negatives.
 
-    Writes both, and returns the numbers of pairs and negatives.
+    `request`: the fields of `Request`. Raises `ProjectError` for an unusable file or model.
     """
     from neobert.mining.job import run
 

@@ -115,7 +115,10 @@ class RegisteredAttention:
 def registered_mask(
     name: str, attention_mask: Tensor | None, dtype: torch.dtype
 ) -> Tensor | BlockMask | None:
-    """Convert a mask, or None, to the form of the registered function (see `RegisteredAttention.mask`)."""
+    """Convert a mask, or None, to the form of the registered function (see `RegisteredAttention.mask`).
+
+    Raises `ValueError` as `normalize_mask` does, and for a float mask with flex_attention.
+    """
     mask = normalize_mask(attention_mask)
     if mask is None or "flash" in name:
         return attention_mask
@@ -193,7 +196,8 @@ def packed_attention(
     """Return the `attend` within the segments of a flat run: q, k, v [T, N, H].
 
     `cu_seqlens` [K+1] are the segment bounds from 0 to T, empty segments included. `backend` is the name of a
-    kernel from `backends.choose_backend`, and `options` are further arguments of a varlen kernel.
+    kernel from `backends.choose_backend`, and `options` are further arguments of a varlen kernel. Raises
+    `BackendError` if the kernel cannot be imported.
     """
     cu_seqlens = cu_seqlens.to(torch.int32)
     is_varlen = load_attention(backend)
@@ -216,7 +220,7 @@ def packed_attention(
     return attend
 
 
-@torch.compiler.disable(reason="packed SDPA reads the segment lengths on the host; compile a varlen kernel")
+@torch.compiler.disable(reason="packed SDPA reads segment lengths on the host: compile with a varlen kernel")
 def segment_lengths(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> list[int]:
     """Return the lengths of the non-empty segments. Synchronizes with the device.
 
@@ -237,7 +241,8 @@ def segment_lengths(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> lis
 def segmented_sdpa(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Attend:
     """Return an `attend` that calls SDPA once per segment.
 
-    Tensors are split, not sliced: the backward of a split is one concatenation.
+    Tensors are split, not sliced: the backward of a split is one concatenation. Raises `ValueError` as
+    `segment_lengths` does.
     """
     lengths = segment_lengths(cu_seqlens, max_seqlen, num_tokens)
 

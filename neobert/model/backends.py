@@ -120,7 +120,7 @@ def import_kernel(kernel: AttentionKernel) -> Callable[..., Any]:
     except (ImportError, AttributeError) as error:
         package = kernel.packages[0]
         raise BackendError(
-            f"{kernel.name} needs {package.name}, which does not import ({error})",
+            f"{kernel.name} needs {package.name}, which cannot be imported ({error})",
             f"{install_line(package)}, or set attn_backend to auto",
         ) from error
     # Releases differ in their later arguments, so only the first ones are given, by position.
@@ -140,7 +140,10 @@ LOADED: dict[str, Callable[..., Any]] = {}
 # A compiler that traces this would follow the imports; as a constant it runs while the graph is traced.
 @torch.compiler.assume_constant_result
 def load_attention(name: str) -> bool:
-    """Load a kernel's function into `LOADED`; return whether it has the varlen signature."""
+    """Load a kernel's function into `LOADED`; return whether it has the varlen signature.
+
+    Raises `BackendError` if the function cannot be imported.
+    """
     LOADED[name] = import_kernel(ATTENTION[name])
     return ATTENTION[name].is_varlen
 
@@ -164,7 +167,7 @@ def load_liger() -> LigerFunctions:
         from liger_kernel.ops.swiglu import LigerSiLUMulFunction
     except ImportError as error:
         raise BackendError(
-            f"liger needs liger-kernel, which does not import ({error})",
+            f"liger needs liger-kernel, which cannot be imported ({error})",
             f"{install_line(BLOCKS['liger'].packages[0])}, or set kernel_backend to torch",
         ) from error
     return LigerFunctions(LigerRMSNormFunction, LigerSiLUMulFunction)

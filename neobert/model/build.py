@@ -21,6 +21,7 @@ def build_model_config(
 
     Args:
         vocab_size: rows of the embedding, padding to a multiple of 128 included.
+        pad_token_id: padding token of the tokenizer; None if it has none.
         attn_backend, kernel_backend: the kernels that `resolve_step_kernels` chose.
         head: settings of a head, as arguments of `NeoBERTConfig`.
     """

@@ -142,7 +142,10 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
 
 
 def _head_dim(hidden_size: int, num_heads: int, rope: bool, declared: int | None) -> int:
-    """Return the channels of one head. Raises ValueError if rotary position embeddings cannot use them."""
+    """Return the channels of one head: hidden_size / num_heads.
+
+    Raises ValueError for a remainder, another `declared` number, or an odd number with `rope`.
+    """
     head_dim, rest = divmod(hidden_size, num_heads)
     if rest:
         raise ValueError(f"num_attention_heads ({num_heads}) does not divide hidden_size ({hidden_size})")

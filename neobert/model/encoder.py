@@ -96,7 +96,8 @@ class NeoBERT(NeoBERTPreTrainedModel):
             last one after the final norm; attentions: the softmax [B, N, S, S] of every block, padded
             rows only.
 
-        Raises `ValueError` for rows or segments of more than max_position_embeddings tokens.
+        Raises `ValueError` for rows or segments of more than max_position_embeddings tokens, and for
+        arguments that exclude each other, such as cu_seqlens and attention_mask.
         """
         x = self._embed(input_ids, inputs_embeds)
         keeps_states = _value_or_default(output_hidden_states, self.config.output_hidden_states)

@@ -21,6 +21,8 @@ def pool(hidden: Tensor, attention_mask: Tensor | None, how: str, cu_seqlens: Te
     Args:
         how: "cls", "avg" or "max".
         cu_seqlens: [K + 1] bounds of the segments up to T; "cls" returns an arbitrary token for an empty one.
+
+    Raises `ValueError` if "avg" or "max" gets a mask of another rank.
     """
     if cu_seqlens is not None:
         return _pool_segments(hidden.flatten(0, -2), cu_seqlens, how)

@@ -13,8 +13,8 @@ from neobert.objectives.tokens import TokenObjective
 from neobert.precision.libraries import enabled_conversion
 
 MAX_GRAPHS = 32
-"""Graphs of the function of a block: kinds of blocks (three with a recipe, which leaves out the first and the
-last layer) times training, evaluation and probes. Beyond torch's limit of 8, a step would end in an error."""
+"""Maximum number of graphs of a block's function: kinds of blocks (three with a recipe, which leaves out the
+first and the last layer) times training, evaluation and probes. torch's default of 8 would raise an error."""
 
 
 def compile_objective(config: RunConfig, objective: Objective, *, num_ranks: int = 1) -> None:

@@ -35,11 +35,11 @@ class LabelledObjective(Objective):
         self.backbone, self.head = backbone, backbone.head
         self.model = backbone.model
         self.capacity = self.eval_capacity = None
-        self.attention_ran = {}
+        self.attention_used = {}
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:  # noqa: ARG002
         """Return the summed loss of a microbatch, fp32; ignored labels are -100 or NaN."""
-        with record_kernels(self.attention_ran):
+        with record_kernels(self.attention_used):
             return self.score(labels, inputs).loss_sum
 
     @torch.no_grad()

@@ -61,14 +61,14 @@ class Objective(nn.Module, ABC):
         backbone: the model.
         capacity: static number of rows that the head gets per training microbatch; None: one per target.
         eval_capacity: the same for evaluation microbatches.
-        attention_ran: attention kernel that each transformer block used in training, by block number.
+        attention_used: attention kernel that each transformer block used in training, by block number.
         has_cuda_graphs: whether a training step replays CUDA graphs.
     """
 
     backbone: Backbone
     capacity: int | None
     eval_capacity: int | None
-    attention_ran: dict[int, str]
+    attention_used: dict[int, str]
     has_cuda_graphs: bool = False
 
     @abstractmethod

@@ -22,7 +22,7 @@ from neobert.plan.memory import rows_per_chunk
 from neobert.tasks.metric import RANGES
 
 LAST = 2**31 - 1
-"""Above every position."""
+"""End of the last range of `RANGES`, above every position."""
 
 
 class Score(NamedTuple):
@@ -73,7 +73,7 @@ class TokenObjective(Objective):
         self.targets_only = targets_only
         self.capacity = capacity
         self.eval_capacity = eval_capacity or capacity
-        self.attention_ran = {}
+        self.attention_used = {}
         self._loss: Callable[..., Tensor] = self._summed_loss
         self._scored: Callable[..., Score] = self._score
         self._decode = ModuleWork(self.head.linear, self._decoded_loss)
@@ -124,7 +124,7 @@ class TokenObjective(Objective):
             inputs: arguments of the encoder, packed or padded.
         """
         num_rows = num_decoder_rows(num_targets, self.capacity, labels.numel())
-        with record_kernels(self.attention_ran):
+        with record_kernels(self.attention_used):
             return self._loss(num_rows, labels, inputs)
 
     @torch.no_grad()

@@ -141,7 +141,10 @@ def attend_and_measure(
 
 
 def _largest_logits(q: Tensor, k: Tensor, is_same: Tensor | None) -> Tensor:
-    """Return the largest product of each head [N], for q and k [N, tokens, H]."""
+    """Return the largest product of each head [N], for q and k [N, tokens, H].
+
+    `is_same`: mask [tokens, tokens] of the products within a document; None for a single document.
+    """
     logits = torch.bmm(q, k.mT)
     if is_same is not None:
         logits.masked_fill_(~is_same, -torch.inf)
@@ -149,7 +152,7 @@ def _largest_logits(q: Tensor, k: Tensor, is_same: Tensor | None) -> Tensor:
 
 
 def _masked_attention(q: Tensor, k: Tensor, v: Tensor, is_same: Tensor | None) -> Tensor:
-    """Compute attention under a mask; a query that may attend to nothing gets zeros.
+    """Compute attention under a mask (None: no mask); a query that may attend to nothing gets zeros.
 
     cuDNN is not used, because it builds a plan for every length.
     """

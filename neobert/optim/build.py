@@ -26,7 +26,8 @@ def build_optimizer(
     """Build the optimizer `optimizer.name` for the trainable parameters.
 
     The learning rate of the first parameter group is `optimizer.lr`; one LambdaLR scales all groups.
-    `layouts` returns the layouts of the blocks' matrices by name, for Muon, which is refused without them.
+    `layouts` returns the layouts of the blocks' matrices by name, for Muon. Raises `ProjectError` MOD005 for
+    Muon without layouts.
     """
     kind = OPTIMIZERS[config.name]
     needed = (layouts,) if kind.updates_matrices_by_muon else ()

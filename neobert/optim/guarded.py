@@ -25,7 +25,10 @@ class GuardedOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient; skip the step if `found_inf` is above 0."""
+        """Update every parameter that has a gradient, unless `found_inf` is above 0.
+
+        Returns the loss that `closure` returned, or None without a closure.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():

@@ -108,7 +108,7 @@ class DeferredWeights(TorchDispatchMode):
         self._steps.append(_RecordedCall(function, arguments, named, **kind))
 
     def move_to_meta(self, parameter: nn.Parameter | None) -> nn.Parameter | None:
-        """Return a parameter without memory; a value that it already has is recorded."""
+        """Return a parameter without memory; a value that it already has is recorded. None stays None."""
         if parameter is None or parameter.is_meta:
             return parameter
         meta = nn.Parameter(torch.empty_like(parameter, device="meta"), parameter.requires_grad)

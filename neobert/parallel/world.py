@@ -85,7 +85,10 @@ class World:
 
     @classmethod
     def from_config(cls, config: RunConfig) -> World:
-        """Join the ranks of a run with the precision, parallelism and replicas of its config."""
+        """Join the ranks of a run with the precision, parallelism and replicas of its config.
+
+        Raises `ProjectError` HST009 like `refuse_foreign_strategies`.
+        """
         return cls(run_recipe(config), config.distributed.mode, config.distributed.replicas)
 
     @property
@@ -214,7 +217,7 @@ class World:
         return totals.tolist()
 
     def all_reduce_sum(self, tensor: Tensor) -> Tensor:
-        """All-reduce (sum) a tensor on the device, in place."""
+        """Sum a tensor over all ranks on the device, in place, and return it."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
@@ -284,7 +287,8 @@ def gradients_mib(module: nn.Module) -> int:
 def refuse_foreign_strategies(environment: Mapping[str, str]) -> None:
     """Raise `ProjectError` HST009 if accelerate's environment variables set a parallelism or a device."""
     for name in foreign_strategies(environment):
-        raise ProjectError("HST009", f"the environment enables {name}", FOREIGN_HINT, "distributed.mode")
+        message = f"the environment enables {name}, which the trainer does not support"
+        raise ProjectError("HST009", message, FOREIGN_HINT, "distributed.mode")
 
 
 def use_all_cores() -> None:

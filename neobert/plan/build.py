@@ -89,7 +89,10 @@ NO_MEASUREMENT = Measured(step_time_s=None, memory_mib=None, source="")
 
 
 def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured | None = None) -> Plan:
-    """Derive the plan of a config for a device. `measured` values, if given, replace estimates."""
+    """Derive the plan of a config for a device. `measured` values, if given, replace estimates.
+
+    Raises `ProjectError` MOD006 if the section `model` does not describe a valid model.
+    """
     measured = measured or NO_MEASUREMENT
     max_steps = plan_steps(config, assumptions.epoch)
     config = replace(config, trainer=replace(config.trainer, max_steps=max_steps.value))

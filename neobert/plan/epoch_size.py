@@ -24,9 +24,9 @@ from neobert.tasks.specs import spec_of
 from neobert.units import BYTES_PER_MIB
 
 BYTES_PER_TOKEN = 4
-"""Typical of English text in WordPiece."""
+"""Bytes of text per token, typical of English text in WordPiece."""
 SPECIAL_TOKENS = 2
-"""Special tokens of a text: one at its beginning, one at its end."""
+"""Number of special tokens of a text: one at its beginning, one at its end."""
 MAX_FILES = 10_000
 HEADED = (".csv", ".tsv")
 ROW_FILES = (*HEADED, ".jsonl", ".ndjson")

@@ -9,7 +9,7 @@ from neobert.plan.size import num_processes
 
 
 def plan_steps(config: RunConfig, epoch: EpochSize | None) -> Derived[int]:
-    """Derive the number of optimizer steps: `max_steps`, or those of `max_epochs` if known to be fewer."""
+    """Derive the number of optimizer steps: `max_steps`, or the steps of `max_epochs` if known and fewer."""
     trainer = config.trainer
     if trainer.max_epochs is None:
         return Derived(trainer.max_steps, "trainer.max_steps")

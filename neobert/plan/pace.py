@@ -12,8 +12,8 @@ from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.hardware import Assumptions
 from neobert.plan.size import (
     attainable_flops,
+    encoder_flops_per_token,
     flops_per_token,
-    pass_flops,
     peak_at_precision,
     segment_tokens,
 )
@@ -92,7 +92,7 @@ def _derive_flops_per_token(config: RunConfig, shape: ModelShape, max_length: in
 def _repeated_flops_per_token(config: RunConfig, shape: ModelShape, max_length: int) -> float:
     """Return the FLOPs per token of repeated forward passes, which take time and are not useful."""
     segment = segment_tokens(config, max_length, is_packed=config.datacollator.pack_sequences)
-    return spec_of(config).passes(config).repeated * FORWARD_SHARE * pass_flops(shape, segment)
+    return spec_of(config).passes(config).repeated * FORWARD_SHARE * encoder_flops_per_token(shape, segment)
 
 
 def orthogonalization_flops(config: RunConfig, shape: ModelShape) -> float:

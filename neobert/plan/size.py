@@ -112,11 +112,11 @@ def flops_per_token(config: RunConfig, shape: ModelShape, segment: int) -> float
     task = spec_of(config)
     head = task.head(config, shape)
     scored = shape.head_flops * head.weights * head.num_scored(1, segment)
-    return task.passes(config).trained * pass_flops(shape, segment) + scored
+    return task.passes(config).trained * encoder_flops_per_token(shape, segment) + scored
 
 
-def pass_flops(shape: ModelShape, segment: int) -> float:
-    """Return the FLOPs per token of the encoder, forward and backward."""
+def encoder_flops_per_token(shape: ModelShape, segment: int) -> float:
+    """Return the FLOPs per token of an encoder pass and its backward, over segments of `segment` tokens."""
     return shape.product_flops + shape.attention_flops([segment]) / segment
 
 

@@ -19,7 +19,7 @@ SAME = {"bos": "cls", "cls": "bos", "eos": "sep", "sep": "eos"}
 """Roles of the same token in an encoder: the first token of a text, and the last one."""
 ROLES = ("mask", *SAME, "pad")
 DECLARING = ("special_tokens_map.json", SETTINGS)
-"""Files that declare special tokens; the later one takes precedence."""
+"""Files that declare special tokens, in increasing order of precedence."""
 
 
 def differing_special_tokens(weights: Path, tokenizer: Path) -> dict[str, tuple[int, int]]:

@@ -8,7 +8,7 @@ from neobert.config.schema import TokenizerConfig
 from neobert.plan.vocabulary import tokenizer_file
 
 BYTES_PER_TOKEN = 4.0
-"""Typical of English text in WordPiece."""
+"""Bytes of text per token, typical of English text in WordPiece."""
 
 
 def bytes_per_token(texts: Sequence[str], config: TokenizerConfig) -> float:

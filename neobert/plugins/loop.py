@@ -27,7 +27,10 @@ def fit_with_plugins(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
 
 
 def notify_saved(trainer: Trainer) -> None:
-    """Notify hook plug-ins of the last checkpoint once it is complete. Raises their `PluginError`."""
+    """Notify hook plug-ins of the last checkpoint once it is complete.
+
+    A `PluginError` becomes the failure of the run, unless the run has failed already.
+    """
     try:
         trainer.plugged_hooks.notify_saved(trainer)
     except PluginError as error:

@@ -63,7 +63,7 @@ class PluggedObjective(LabelledObjective):
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
         """Return the summed loss of a microbatch, fp32; ignored labels are -100 or NaN."""
-        with record_kernels(self.attention_ran):
+        with record_kernels(self.attention_used):
             return self.loss(self.logits(inputs), labels, num_targets)
 
     @torch.no_grad()

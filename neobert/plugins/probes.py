@@ -1,7 +1,8 @@
 """Tests of plug-ins before a launch: a function must be repeatable, or a resumed run would differ.
 
 `python -m neobert.plugins.probes REQUEST.json` prints the report. The launcher runs it in two processes with
-different string hashes, and compares the digests: the order of a set differs between them.
+different string hashes, and compares the digests: the order of a set differs between them. Each `test_*`
+function adds its measurements to the report, and raises `PluginError` for the first problem.
 """
 
 from __future__ import annotations
@@ -106,9 +107,9 @@ def not_repeatable_error(plugin: Plugin, what: str) -> PluginError:
 
 
 def test_masking(plugin: Plugin, config: RunConfig, report: Report) -> None:
-    """Mask the first documents twice, the second time in another order; measure the share of targets.
+    """Mask the first documents twice, the second time in another order; report the share of targets.
 
-    Raises `PluginError` if the results differ or are invalid.
+    Raises `PluginError` if the targets differ or are invalid.
     """
     prepared = prepare(config)
     store = prepared.eval if not isinstance(prepared.train, SegmentStore) else prepared.train
@@ -143,9 +144,9 @@ def test_masking(plugin: Plugin, config: RunConfig, report: Report) -> None:
 
 
 def test_dataset(plugin: Plugin, config: RunConfig, report: Report) -> None:
-    """Read the rows twice, the second time from another call and in reverse order.
+    """Read some rows twice, the second time from another call and in reverse order.
 
-    Raises `PluginError` if they differ or are invalid.
+    Raises `PluginError` if splits, their lengths or rows differ.
     """
     rows, digests = spec_of(config).rows(config), []
     for split in SPLITS:
@@ -200,7 +201,7 @@ def _are_close(left: Mapping[str, Any], right: Mapping[str, Any], tolerance: flo
 def test_loss(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noqa: ARG001
     """Compare losses of synthetic logits: twice, and summed over two halves. Check the gradient.
 
-    Raises `PluginError` if the losses differ or have no finite gradient.
+    Raises `PluginError` if the losses differ, or if loss or gradient are not finite, or the gradient is zero.
     """
     import torch
 
@@ -236,7 +237,8 @@ def test_loss(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noq
 def test_hooks(plugin: Plugin, config: RunConfig, report: Report) -> None:  # noqa: ARG001
     """Build the hook object, restore its state, and check that its class saves the attributes it changes.
 
-    Raises `PluginError` if it does not. Events are not sent, since a hook may notify people.
+    Events are not sent, since a hook may notify people. Raises `PluginError` if the state differs, or if an
+    attribute is not saved.
     """
     hook = PluggedHook.from_plugin(plugin)
     state = hook.state()

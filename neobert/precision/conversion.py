@@ -53,7 +53,7 @@ def convert_layer(conversion: Conversion, layer: nn.Linear, seed: int) -> nn.Mod
     try:
         made: nn.Module = module.convert_layer(conversion.section, layer, seed)
     except ImportError as error:
-        message = f"{library.name} is enabled, but the package {library.package} does not import: {error}"
+        message = f"{library.name} is enabled, but the package {library.package} cannot be imported: {error}"
         raise ProjectError("HST001", message, library.install, exit_code=EXIT_USAGE) from error
     return made
 

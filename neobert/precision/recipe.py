@@ -70,4 +70,4 @@ BF16 = Recipe(
 )
 """Matrix products in bf16 by autocast, and gradients reduced in fp32."""
 FP32 = Recipe(dtype="float32", activation_bytes=4, weight_copy_bytes=0, min_capability=(0, 0))
-"""fp32, or TF32 where `trainer.tf32` allows it."""
+"""Matrix products in fp32, or in TF32 where `trainer.tf32` allows it."""

@@ -115,10 +115,7 @@ def _table_cell(value: object) -> object:
 
 
 def _write_parquet(path: Path, rows: Iterator[Row]) -> None:
-    """Write row groups with the column types of the first one.
-
-    Raises `ProjectError` for a row of other types.
-    """
+    """Write row groups with the column types of the first one. Raises `ProjectError` for other types."""
     schema, writer, rows = None, None, _require_same_columns(rows)
     try:
         while group := list(islice(rows, ROWS_PER_GROUP)):

@@ -31,7 +31,7 @@ Model = TypeVar("Model", HeadModel, InferenceModel)
 
 
 class Scorer(Protocol):
-    """Scores of the predictions for labelled rows."""
+    """Interface of a counter of predictions for labelled rows, which reports their scores."""
 
     def add(self, item: Item, label: Any, prediction: Prediction, location: str) -> None:
         """Count a row. Raises `ProjectError` for a label that does not belong to its texts."""
@@ -110,7 +110,10 @@ class Predictor(ABC, Generic[Model]):
 
 
 def length_limit(requested: int | None, positions: int, folder: Path) -> int:
-    """Return the requested length limit, or `positions` if it is None. Raises `ProjectError` beyond these."""
+    """Return the requested length limit, or `positions` if it is None.
+
+    Raises `ProjectError` if the requested limit exceeds `positions`.
+    """
     if requested is not None and requested > positions:
         message = f"max_length {requested} exceeds the {positions} positions of the model"
         raise ProjectError(CODE, message, f"set max_length to {positions} or less", str(folder), EXIT_USAGE)
@@ -133,7 +136,10 @@ class HeadPredictor(Predictor[HeadModel]):
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> Self:
-        """Load model and tokenizer from a folder. Raises `ProjectError` for an unusable one."""
+        """Load model and tokenizer from a folder. Raises `ProjectError` for an unusable one.
+
+        `max_length`: maximum tokens of a text; None: the maximum of the model.
+        """
         model = load_head_model(folder, cls.auto_class, device, dtype)
         length = length_limit(max_length, model.max_length, folder)
         return cls(model, TextTokenizer.load(folder, length, model.settings.vocab_size), folder)

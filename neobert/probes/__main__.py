@@ -58,6 +58,8 @@ def probe_run_file(
         device: "cuda" or "cpu"; None: "cuda" if a CUDA device is available.
         every: probe every kernel that can run on this machine.
         label: return only the report of the path with this label.
+
+    Raises `ProjectError` if the config cannot be read, or names kernels that cannot run here.
     """
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:

@@ -118,7 +118,10 @@ def with_edge_lengths(batch: Microbatch, reach: int) -> Microbatch:
 
 
 def edge_lengths(total: int, slots: int, longest: int, reach: int) -> list[int]:
-    """Return at most `slots` lengths up to `longest` that sum to `total`; edge lengths come first."""
+    """Return at most `slots` document lengths, each up to `longest`, that sum to `total`.
+
+    First come reach + 2 and `EDGES`, where they fit, then documents of `longest` tokens and a remainder.
+    """
     lengths, left = list[int](), total
     for length in (reach + 2, *EDGES):
         rest = left - length

@@ -56,7 +56,10 @@ def sparse_answers_for_model(
 
 
 def sparse_answers(spec: AttentionSpec, device: torch.device, dtype: torch.dtype) -> Iterator[ProbeResult]:
-    """Yield the results of the probes of the operator that runs on this device."""
+    """Yield the results of the probes of the operator that runs on this device.
+
+    Raises `ProjectError` ATT001 if no operator can run.
+    """
     assert spec.selected is not None
     kernels, sparse = choose_kernels(device.type, dtype, spec), spec.selected
 
@@ -115,7 +118,7 @@ def definition_answers(
 
 
 def _is_selection_tied(own: Sequence[int], chosen: Sequence[int], weights: Sequence[float]) -> bool:
-    """Return whether two selections differ only in blocks of equal weights."""
+    """Return whether two selections differ only in blocks whose weights are equal up to `TIE`."""
     others = {*own} ^ {*chosen}
     if len(own) != len({*own}) or len(own) != len(chosen) or max(others) >= len(weights):
         return False

@@ -264,8 +264,12 @@ def measure_evaluation(
 
 
 def describe_attention(trainer: Trainer, has_mask: bool | None) -> dict[str, Any]:
-    """Return the chosen attention kernel, and the kernel that each transformer block used."""
-    ran = trainer.task.attention_ran
+    """Return the chosen attention kernel, and the kernel that each transformer block used.
+
+    A block that used no kernel has an empty name. `has_mask` is stored with them: whether packed
+    microbatches have an attention mask; None if they are not packed.
+    """
+    ran = trainer.task.attention_used
     layers = model_shape(trainer.config, trainer.task.model.config.vocab_size).num_layers
     return {
         "resolved": trainer.task.backbone.attention,

@@ -77,7 +77,7 @@ class UninterruptedRunObserver:
         step, script = trainer.progress.step, self.script
         if step % script.compared == 0:
             self.parent.report_stage(f"step {step} of {script.total}")
-        self.trace.note(trainer)
+        self.trace.record_step(trainer)
         if trainer.world.is_on_gpu:
             self.allocated.append(torch.cuda.memory_allocated(trainer.world.device))
         if step == script.saved:
@@ -178,7 +178,7 @@ class ResumedRunObserver:
         step = trainer.progress.step
         if step == self.start:
             return
-        self.trace.note(trainer)
+        self.trace.record_step(trainer)
         if step == self.start + self.script.compared:
             self.seen["trace"] = self.trace.lines()
             if not self.is_last:

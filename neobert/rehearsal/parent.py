@@ -28,12 +28,16 @@ def hang_until_killed(trainer: Trainer) -> None:
     raise ProjectError(
         "REH002",
         f"the launcher did not end the rehearsal within {TIMEOUT_S:g} s of its last step",
+        "check whether the launcher was stopped or suspended, then run the command again",
         exit_code=EXIT_TRAINING_FAILED,
     )
 
 
 def wait_for_parent(trainer: Trainer, measured: Path) -> None:
-    """Wait until the parent has removed the file `measured`, for at most 120 seconds."""
+    """Wait until the parent has removed the file `measured`, for at most 120 seconds.
+
+    Raises `StopRequested` on a signal.
+    """
     deadline_s = time.monotonic() + TIMEOUT_S
     while measured.exists() and time.monotonic() < deadline_s:
         trainer.signals.raise_if_requested()

@@ -57,7 +57,8 @@ def plan_rehearsal(max_steps: int) -> RehearsalScript:
     compared = min(MAX_COMPARED, max_steps // PARTS)
     if compared == 0:
         message = f"trainer.max_steps is {max_steps}, too few for a rehearsal (at least {PARTS})"
-        raise ProjectError("REH001", message, "start the run without a rehearsal", "trainer.max_steps")
+        hint = f"set trainer.max_steps to {PARTS} or more, or leave rehearsal out of --level"
+        raise ProjectError("REH001", message, hint, "trainer.max_steps")
     return RehearsalScript(compared, PARTS_BEFORE_SAVE * compared, PARTS * compared, max_steps)
 
 

@@ -76,7 +76,7 @@ class Trace:
         """Start recording digests of microbatches and RNG state with the next step."""
         self._batches.is_on = True
 
-    def note(self, trainer: Trainer) -> None:
+    def record_step(self, trainer: Trainer) -> None:
         """Record the completed step."""
         draw_from_generators()
         self._lines.append(

@@ -219,7 +219,8 @@ def wait_for_checkpoint(folder: Path) -> None:
     while not (folder / MANIFEST).exists():
         if time.monotonic() > deadline_s:
             message = f"the checkpoint was not complete within {SAVE_LIMIT_S:g} s"
-            raise ProjectError("REH002", message, "see the rank's log", str(folder))
+            hint = "see the rank's log for errors of the save, and check the disk's speed and free space"
+            raise ProjectError("REH002", message, hint, str(folder))
         time.sleep(POLL_S)
 
 

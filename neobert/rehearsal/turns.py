@@ -30,7 +30,7 @@ LIMIT_S = 600.0
 
 
 def main(arguments: list[str]) -> None:
-    """Train in turns; write the result of each turn."""
+    """Train in turns; write the result of each turn. Raises `TimeoutError` as `train_in_turns` does."""
     configure_logging()
     resolved, folder, name = arguments
     for turn, steps in enumerate(train_in_turns(read_config(Path(resolved)), Path(folder), name)):
@@ -38,7 +38,10 @@ def main(arguments: list[str]) -> None:
 
 
 def train_in_turns(config: RunConfig, folder: Path, name: str) -> Iterator[dict[str, Any]]:
-    """Yield each turn's step times in seconds, mean losses and kernels, trained in this process alone."""
+    """Yield each turn's step times in seconds, mean losses and kernels, trained in this process alone.
+
+    Raises `TimeoutError` if a turn is not requested within 600 seconds.
+    """
     from neobert.bench.arm import without_warm_up_phases
     from neobert.parallel import World, use_all_cores
     from neobert.training.loop.assembly import assemble, make_reproducible

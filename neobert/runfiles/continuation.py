@@ -85,7 +85,10 @@ def _has_same_corpora(mixtures: Difference) -> bool:
 
 
 def source_provenance(folder: Path, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description of a continued checkpoint, which is stored in continued.json and state.json."""
+    """Return the description of a continued checkpoint, which is stored in continued.json and state.json.
+
+    Raises `ProjectError` CKP007 if the checkpoint's config is unreadable.
+    """
     config = read_config(folder)
     return {
         "checkpoint": str(folder.absolute()),
@@ -110,7 +113,10 @@ def with_source_text(config: RunConfig, source: Mapping[str, Any]) -> RunConfig:
 
 
 def find_run_checkpoint(place: Path) -> Path | None:
-    """Return a checkpoint, or the best or newest one of a run directory; None for another folder."""
+    """Return a checkpoint, or the best or newest one of a run directory; None for another folder.
+
+    Raises `ProjectError` CKP007 if the checkpoint of a run directory fails verification.
+    """
     if (place / STATE_DIR / RESOLVED).is_file():
         return place
     root = place / CHECKPOINTS
@@ -127,7 +133,11 @@ def checkpoint_config(folder: Path) -> RunConfig:
 
 
 def with_checkpoint_text(config: RunConfig, folder: Path) -> RunConfig:
-    """Return the config with a checkpoint's evaluation text, for the same evaluation as in its run."""
+    """Return the config with a checkpoint's evaluation text, for the same evaluation as in its run.
+
+    `trainer.eval_max_batches` is the lower of both. Raises `ProjectError` CKP007 if the checkpoint's config
+    is of another version.
+    """
     parent = checkpoint_config(folder)
     reading = with_row_length(config, with_source_text(config, to_dict(parent)))
     limits = (parent.trainer.eval_max_batches, config.trainer.eval_max_batches)

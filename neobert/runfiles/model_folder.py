@@ -18,6 +18,7 @@ from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG, RESOLVED
 CODE = "model-folder"
 NEOBERT_FOLDER = "pass a NeoBERT checkpoint, or its run directory"
 ADAPTER_CONFIG = "adapter_config.json"
+RESTORE_HINT = "restore the file from a copy"
 
 
 def model_folder(path: Path) -> Path:
@@ -34,7 +35,10 @@ def model_folder(path: Path) -> Path:
 
 
 def read_run_config(folder: Path) -> dict[str, Any] | None:
-    """Return the resolved config of a run directory, or of the run of a checkpoint; None for neither."""
+    """Return the resolved config of a run directory, or of the run of a checkpoint; None for neither.
+
+    Raises `ProjectError` if the file is unreadable or not a JSON object.
+    """
     places = (folder, folder.absolute().parent.parent)
     run = next((each for each in places if (each / RESOLVED).is_file()), None)
     return None if run is None else read_json(run / RESOLVED)
@@ -94,7 +98,7 @@ def read_json(path: Path, *, code: str = CODE, missing_ok: bool = False, expect_
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ProjectError(
-            code, f"the file cannot be read: {printable(str(error))}", place=str(path)
+            code, f"the file cannot be read: {printable(str(error))}", RESTORE_HINT, str(path)
         ) from error
     is_right = (
         isinstance(content, list) and all(isinstance(each, dict) for each in content)
@@ -103,5 +107,5 @@ def read_json(path: Path, *, code: str = CODE, missing_ok: bool = False, expect_
     )
     if not is_right:
         kind = "list of objects" if expect_list else "object"
-        raise ProjectError(code, f"the file is not a JSON {kind}", place=str(path))
+        raise ProjectError(code, f"the file is not a JSON {kind}", RESTORE_HINT, str(path))
     return content

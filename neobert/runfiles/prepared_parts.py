@@ -9,9 +9,9 @@ The manifest of a part has the keys of a whole preparation, and `part: {number, 
 same for all parts, holds everything that the tokens depend on. Each split has:
 
 - `num_blocks`: blocks of the whole text. A block is a file, or a row group of a Parquet file.
-- `blocks`: those of this part, in the order of the files: `index` in the whole text, `key` (the name of the
-  file, with the row group), `corpus` of a mixture, `segments`, `tokens`, `examples`, `squares` (sum of the
-  squared lengths of examples), `sha256` of the content, and `counts`.
+- `blocks`: the blocks of this part, in the order of the files: `index` in the whole text, `key` (the name of
+  the file, with the row group), `corpus` of a mixture, `segments`, `tokens`, `examples`, `squares` (sum of
+  the squared lengths of examples), `sha256` of the content, and `counts`.
 - `highest_id`: the largest token id, -1 without tokens.
 - `digests`: size and checksum of the file of text digests.
 

@@ -9,7 +9,10 @@ from neobert.json_program import serve
 
 
 def search(request: dict[str, Any]) -> dict[str, Any]:
-    """Search an index as the request specifies; return the result as JSON values."""
+    """Search an index as the request specifies; return the result as JSON values.
+
+    Raises `ProjectError` if the index, the model or a text cannot be used.
+    """
     from neobert.search.job import Request, run
 
     return run(Request(**request))

@@ -29,7 +29,8 @@ def best_rows(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return scores and rows [Q, K] of the documents with the highest dot product, the best first.
 
-    K is `most`, or N if that is less. Equal scores are in the order of rows.
+    K is `most`, or N if that is less. Equal scores are in the order of rows. Raises `OSError` if the file of
+    mapped documents ends early.
 
     Args:
         documents: [N, D]; for a memory-mapped file, only one block is in memory.

@@ -47,14 +47,17 @@ class FileState:
 
     @classmethod
     def from_path(cls, path: Path) -> FileState:
-        """Record the current state of a file."""
+        """Return the current state of a file, which is read completely for its digest.
+
+        Raises `OSError` if the file is missing, and `ProjectError` DAT001 if it cannot be read.
+        """
         state, (size, digest) = path.stat(), size_and_digest(path)
         return cls(size=size, mtime_ns=state.st_mtime_ns, digest=digest)
 
     def matches_file(self, path: Path) -> bool:
-        """Return whether a file still has this content; it is read only if its time changed.
+        """Return whether a file still has this content; it is read only if just its time has changed.
 
-        Raises DAT001 if it cannot be read.
+        Raises `ProjectError` DAT001 if the file is missing or unreadable.
         """
         try:
             state = path.stat()

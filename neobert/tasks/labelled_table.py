@@ -37,7 +37,7 @@ MAX_CLASSES, MAX_NUMBERED = 500, 20
 MAX_REPEATED = 10_000
 """Maximum number of classes in a column whose values repeat."""
 NO_TEXT = hash("")
-"""Digest of an empty value."""
+"""Hash of a missing or empty value."""
 LABEL_TYPES = (str, int, float, Decimal)
 SPACE = re.compile(r"\S\s+\S")
 Keys = dict[str, Any]
@@ -181,14 +181,20 @@ def sample_texts(*columns: Column) -> tuple[str, ...]:
 
 
 def has_evaluation_split(text: Path) -> bool:
-    """Return whether the files have a training and an evaluation split, so that no rows are held out."""
+    """Return whether the files have a training and an evaluation split, so that no rows are held out.
+
+    Raises `ProjectError` DAT001 if no file is found.
+    """
     is_saved = is_saved_dataset(text)
     splits = split_folders(text).keys() if is_saved else {file.split for file in _selected_files(text)}
     return TRAIN in splits and evaluation_split(tuple(splits), TRAIN) is not None
 
 
 def training_tables(text: Path) -> list[Path]:
-    """Return the files of the training split, else all files; of a saved dataset, one folder."""
+    """Return the files of the training split, else all files; of a saved dataset, one folder.
+
+    Raises `ProjectError` DAT001 if no file is found.
+    """
     if is_saved_dataset(text):
         splits = split_folders(text)
         return [splits.get(TRAIN, next(iter(splits.values())))]
@@ -201,7 +207,10 @@ def _selected_files(text: Path) -> Sequence[TextFile]:
 
 
 def read_rows(table: Path, rows: RowFormat = ALL_COLUMNS) -> Rows:
-    """Yield (location for messages, values by column) for each row of a table from `training_tables`."""
+    """Return an iterator over the rows of a table from `training_tables`.
+
+    It yields (location for messages, values by column), and raises `ProjectError` at an unreadable row.
+    """
     return saved_rows(table) if is_saved_dataset(table) else read_table(table, rows)
 
 
@@ -243,7 +252,10 @@ def _read_unquoted(files: Sequence[Path]) -> tuple[list[Column], bool, Keys] | N
 
 
 def _read_first_rows(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], bool]:
-    """Return the columns of the first rows, and whether these are all. Raises if there are no rows."""
+    """Return the columns of the first rows, and whether these are all rows.
+
+    Raises `ProjectError` if a file has no rows or header, or cannot be read.
+    """
     columns: dict[str, Column] = {}
     num_characters = 0
     for num_rows, (location, values) in enumerate(

@@ -74,7 +74,7 @@ CORRELATIONS = (
     Metric("eval/pearson", is_higher_better=True),
     Metric("eval/spearman", is_higher_better=True),
 )
-"""Metrics of several tasks."""
+"""Correlations between predicted scores and labels, for all tasks with scores."""
 
 RANGES = (0, 2**10, 2**12, 2**13, 2**14)
 """Start positions of the ranges of a document over which token loss is reported."""

@@ -61,6 +61,6 @@ def check_targets(label: str, counts: Counts) -> None:
         raise ProjectError(
             "DAT004",
             f"no next token to predict: no document has two tokens ({counts.tokens:,} in all)",
-            "check the text and dataset.text_column",
+            "set dataset.text_column to the column of the text, or use longer documents",
             label,
         )

@@ -11,7 +11,8 @@ from neobert.data.batches.microbatch import Microbatch
 from neobert.training.loop.task import TINY, ProbeResult, TaskProber
 
 Plant = Callable[[Microbatch, int, torch.Generator], Microbatch]
-"""Returns a microbatch with planted tokens and their labels; a shift of 1 gives each another label."""
+"""Function of a microbatch, a shift and a generator that returns the microbatch with planted tokens and their
+labels; a shift of 1 gives each token another label."""
 
 
 def train_on_planted(name: str, examiner: TaskProber, batch: Microbatch, plant: Plant) -> ProbeResult:

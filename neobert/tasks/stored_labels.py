@@ -104,7 +104,8 @@ class LabelEncoder(RowEncoder):
     ) -> Encoded:
         """Return the encoded batch of concatenated `tokens` [n]; count its segments and tokens in `counts`.
 
-        `seconds`: values of the column `SECOND`, for pairs.
+        `too_long`: a segment over the limit, for `Encoded`; None without one. `seconds`: values of the column
+        `SECOND`, for pairs.
         """
         counts.segments, counts.tokens = len(lengths), len(tokens)
         counts.unknown = self.texts.num_unknown(tokens)

@@ -102,7 +102,10 @@ def sharding_options(config: RunConfig, backbone: Backbone, world: World) -> dic
 
 
 def build_model(config: RunConfig, tokenizer: TokenizerBundle, world: World) -> Backbone:
-    """Build a run's model with its task head and random weights."""
+    """Build a run's model with its task head and random weights.
+
+    Raises `ProjectError` if the model cannot be built, or if it needs another tokenizer.
+    """
     spec, vocab_size = spec_of(config), num_embedding_rows(config, tokenizer)
     settings = spec.model_settings(config)
     backbone = build_backbone(config, tokenizer, vocab_size, world, spec.auto_class, settings)

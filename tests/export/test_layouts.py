@@ -162,7 +162,9 @@ def test_another_vocabulary_is_a_shape(make_model, tmp_path):
     assert "decoder.weight (64, 32), expected (128, 32)" in error.message
     assert "model.vocab_size" in error.hint
     error = refusal(make_model(hidden_size=64), weights_of(make_model()), tmp_path)
-    assert error.hint == "compare the section model with the checkpoint's config.json", "all shapes differ"
+    assert error.hint == "set the keys of section model to the values in the checkpoint's config.json", (
+        "all shapes differ"
+    )
 
 
 def test_a_tied_checkpoint_for_an_untied_model(make_model, tmp_path):

@@ -54,7 +54,7 @@ def assert_gradients_of_documents_alone(backbone, row):
         return torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
 
     together, apart = gradients(labels, **row), [torch.zeros_like(each) for each in weights]
-    assert objective.attention_ran == dict.fromkeys(range(len(backbone.blocks)), "sdpa")
+    assert objective.attention_used == dict.fromkeys(range(len(backbone.blocks)), "sdpa")
     for ids, wanted in zip(documents_of(row, row["input_ids"]), documents_of(row, labels), strict=True):
         of_one = gradients(wanted[None], **alone(ids), attention_mask=torch.ones_like(ids[None]))
         apart = [one + other for one, other in zip(apart, of_one, strict=True)]

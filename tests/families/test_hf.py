@@ -121,7 +121,7 @@ def test_the_loss_and_gradients_are_those_of_transformers(section, masked_only):
     theirs = {"input_ids": inputs["input_ids"], "attention_mask": inputs["attention_mask"].long()}
     expected = built.model(**theirs, labels=labels).loss
     assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
-    assert objective.attention_ran == dict.fromkeys(range(3), built.attention)
+    assert objective.attention_used == dict.fromkeys(range(3), built.attention)
     ours = torch.autograd.grad(loss, list(built.model.parameters()))
     theirs = torch.autograd.grad(expected, list(built.model.parameters()))
     for one, other in zip(ours, theirs, strict=True):

@@ -66,7 +66,7 @@ def test_a_compiled_packed_step(architecture, by_blocks, tmp_path):
         ours.backward()
         theirs.backward()
         assert compiled.evaluate(**batch).loss_sum.item() == pytest.approx(theirs.item(), rel=1e-6)
-    assert compiled.attention_ran == dict.fromkeys(range(3), VARLEN)
+    assert compiled.attention_used == dict.fromkeys(range(3), VARLEN)
     tables = (each.model.get_input_embeddings().weight.grad for each in (compiled, eager))
     torch.testing.assert_close(*tables, atol=1e-5, rtol=1e-5)
 

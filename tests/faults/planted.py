@@ -79,7 +79,7 @@ def fall_back(step: int) -> None:
     def accumulating(trainer, *rest):
         loss_sum = accumulate(trainer, *rest)
         if trainer.progress.step + 1 >= step:
-            trainer.task.attention_ran[0] = "eager"
+            trainer.task.attention_used[0] = "eager"
         return loss_sum
 
     steps.accumulate = accumulating

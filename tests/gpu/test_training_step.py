@@ -195,7 +195,7 @@ def test_each_block_tells_the_attention_that_it_ran(name, is_compiled):
         objective.compile_loss("inductor")
     losses(objective, 2, torch.bfloat16)
     ran = "torch_varlen" if name == "torch" else "triton_packed"
-    assert objective.attention_ran == {0: ran, 1: ran}
+    assert objective.attention_used == {0: ran, 1: ran}
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -112,7 +112,7 @@ def test_auto_on_cuda_without_it_takes_torchs_own_and_says_so(install):
     backend = choose_backend("auto", card())
     assert backend.name == "torch_varlen"
     assert "supported here" in backend.reason
-    assert "flash-attn, which does not import" in backend.reason
+    assert "flash-attn, which cannot be imported" in backend.reason
 
 
 def test_auto_on_cuda_in_fp32_is_sdpa():

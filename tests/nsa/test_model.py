@@ -176,7 +176,7 @@ def test_a_value_that_the_kernels_do_not_take_is_refused_and_its_hint_helps(chan
 def test_on_a_gpu_without_the_library_one_line_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "fla.ops.nsa", None)  # it may be installed
     features = model_shape(config_of(), 1).attention.features
-    with pytest.raises(BackendError, match="needs flash-linear-attention, which does not import") as error:
+    with pytest.raises(BackendError, match="needs flash-linear-attention, which cannot be imported") as error:
         choose_backend("nsa", Environment("cuda", "bfloat16", 64, (), features))
     assert error.value.hint.startswith("pip install 'flash-linear-attention>=0.6,<0.7'")
 

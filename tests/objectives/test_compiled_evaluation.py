@@ -101,10 +101,10 @@ def test_the_step_tells_what_its_blocks_ran_and_an_evaluation_does_not(is_compil
     if is_compiled:
         objective.compile_loss("eager")
     objective.evaluate(**make_rows(4, 7))
-    assert objective.attention_ran == {}
+    assert objective.attention_used == {}
     for _ in range(2):
         objective(**make_rows(4, 7))
-        assert objective.attention_ran == {0: "sdpa", 1: "sdpa"}
+        assert objective.attention_used == {0: "sdpa", 1: "sdpa"}
 
 
 def gradient_operators(compile_it, batch):

@@ -108,7 +108,7 @@ def test_flash_attention_4_that_does_not_import_does_not_run(on_a_gpu, monkeypat
     monkeypatch.setattr(importlib.util, "find_spec", lambda *_: types)
     monkeypatch.setitem(sys.modules, "flash_attn", None)
     error = block_attention_error(ATTENTION["flash_attn_4"])
-    assert "flash_attn_4 needs flash-attn-4, which does not import" in error.message
+    assert "flash_attn_4 needs flash-attn-4, which cannot be imported" in error.message
 
 
 def test_padded_rows_go_through_sdpa_whatever_runs_packed_ones(on_a_gpu):
@@ -154,7 +154,7 @@ def test_without_triton_and_flash_attention_torchs_varlen_kernel_runs_and_says_w
     assert (kernels.replaces_blocks, kernels.attention) == (False, "torch_varlen")
     assert "triton needs triton, which is not installed" in kernels.reason
     assert "auto: supported here" in kernels.reason
-    assert "flash-attn, which does not import" in kernels.reason
+    assert "flash-attn, which cannot be imported" in kernels.reason
 
 
 def test_a_missing_package_is_said_with_its_install_line(on_a_gpu):

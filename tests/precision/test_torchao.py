@@ -95,7 +95,7 @@ def test_without_the_package_the_error_names_it(monkeypatch):
     ]:
         monkeypatch.delitem(sys.modules, name)
     config, _, backbone = backbone_of({})
-    with pytest.raises(ProjectError, match="the package torchao does not import: "):
+    with pytest.raises(ProjectError, match="the package torchao cannot be imported: "):
         run_recipe(config).convert(backbone)
 
 

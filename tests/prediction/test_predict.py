@@ -29,7 +29,7 @@ from neobert.prediction import kinds
 from neobert.prediction.class_scores import class_scores
 from neobert.prediction.job import run
 from neobert.prediction.request import Request
-from neobert.tasks.classification.prediction import ClassifiedTexts
+from neobert.tasks.classification.prediction import ClassScorer
 from tests.export.conftest import _one_thread_one_seed, tokenizer_dir
 
 __all__ = ["_one_thread_one_seed", "tokenizer_dir"]
@@ -449,7 +449,7 @@ def test_scores_of_classes():
 
 
 def test_rows_without_a_text_are_not_scored():
-    scorer = ClassifiedTexts(["a", "b"])
+    scorer = ClassScorer(["a", "b"])
     for item in (("a text",), ("",), (" ",), ("", "")):
         scorer.add(item, 0, {"prediction": "b"}, "")
     scorer.add(("", "one text of a pair"), 1, {"prediction": "b"}, "")

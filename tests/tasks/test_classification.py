@@ -38,7 +38,7 @@ from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification
 from neobert.objectives.labelled import LabelledObjective, summed_loss
 from neobert.runfiles.checkpoint import folders
 from neobert.tasks.classification.examples import LabelledTexts
-from neobert.tasks.classification.labels import ClassLabel, Score
+from neobert.tasks.classification.labels import ClassLabelParser, ScoreParser
 from neobert.tasks.classification.metrics import f1, matthews
 from neobert.tasks.classification.rows import row_format
 from neobert.tasks.classification.spec import describe_labels
@@ -99,31 +99,31 @@ def options(reviews, **more):
 
 @pytest.mark.parametrize("value", ["1", 1, 1.0, "1.0", True, "True", " 1"])
 def test_a_class_is_its_number_however_it_is_spelled(value):
-    assert ClassLabel("key", 2, ())(value, "here") == 1
+    assert ClassLabelParser("key", 2, ())(value, "here") == 1
 
 
 def test_a_class_by_name_is_its_place():
-    assert ClassLabel("key", 3, ("no", "maybe", "yes"))("yes", "here") == 2
+    assert ClassLabelParser("key", 3, ("no", "maybe", "yes"))("yes", "here") == 2
     for value in (1, 1.0, Decimal(1), "1.0", True, "True"):
         for names in (("0", "1"), ("0.0", "1.0"), ("False", "True")):
-            assert ClassLabel("key", 2, names)(value, "here") == 1
+            assert ClassLabelParser("key", 2, names)(value, "here") == 1
 
 
 @pytest.mark.parametrize(
     ("label", "value", "problem"),
     [
-        (ClassLabel("key", 2, ()), 2, "label 2 is outside 0 to 1"),
-        (ClassLabel("key", 2, ()), -1, "outside 0 to 1"),
-        (ClassLabel("key", 2, ()), "pos", "is not a class number"),
-        (ClassLabel("key", 2, ()), 0.5, "is not a class number"),
-        (ClassLabel("key", 2, ("no", "yes")), "Yes", r"is unknown \(classes: no, yes\)"),
-        (ClassLabel("key", 2, ("v1", "01")), "v1.0", "is unknown"),
-        (ClassLabel("key", 2, ("1", "2")), 0, "is unknown"),
-        (ClassLabel("key", 2, ("v1", "01")), "1", "is unknown"),
-        (ClassLabel("key", 2, ("no", "yes")), 2, "is unknown"),
-        (ClassLabel("key", 2, ("no", "yes")), -1, "is unknown"),
-        (Score("key"), "nan", "is not a finite number"),
-        (Score("key"), [1], "the label has type list"),
+        (ClassLabelParser("key", 2, ()), 2, "label 2 is outside 0 to 1"),
+        (ClassLabelParser("key", 2, ()), -1, "outside 0 to 1"),
+        (ClassLabelParser("key", 2, ()), "pos", "is not a class number"),
+        (ClassLabelParser("key", 2, ()), 0.5, "is not a class number"),
+        (ClassLabelParser("key", 2, ("no", "yes")), "Yes", r"is unknown \(classes: no, yes\)"),
+        (ClassLabelParser("key", 2, ("v1", "01")), "v1.0", "is unknown"),
+        (ClassLabelParser("key", 2, ("1", "2")), 0, "is unknown"),
+        (ClassLabelParser("key", 2, ("v1", "01")), "1", "is unknown"),
+        (ClassLabelParser("key", 2, ("no", "yes")), 2, "is unknown"),
+        (ClassLabelParser("key", 2, ("no", "yes")), -1, "is unknown"),
+        (ScoreParser("key"), "nan", "is not a finite number"),
+        (ScoreParser("key"), [1], "the label has type list"),
     ],
 )
 def test_a_label_that_is_none_is_refused_with_its_place(label, value, problem):
@@ -133,7 +133,9 @@ def test_a_label_that_is_none_is_refused_with_its_place(label, value, problem):
 
 
 @pytest.mark.parametrize(
-    "label", [ClassLabel("key", 2, ()), ClassLabel("key", 2, ("no", "yes")), Score("key")], ids=repr
+    "label",
+    [ClassLabelParser("key", 2, ()), ClassLabelParser("key", 2, ("no", "yes")), ScoreParser("key")],
+    ids=repr,
 )
 @pytest.mark.parametrize("value", ["nan", "NA", "None", math.nan])
 def test_a_label_that_a_program_wrote_for_a_missing_one_is_to_be_emptied(label, value):
@@ -261,11 +263,11 @@ def test_metrics_are_those_of_the_definitions():
 def test_early_stopping_starts_from_minus_infinity_in_the_metrics_direction():
     stopping = EarlyStopping("eval/mcc", 2, 1)
     for value, worse in ((-0.5, 0), (-0.5, 1), (-0.2, 0), (None, 0), (-0.3, 1), (None, 1), (-0.2, 2)):
-        stopping.note(value)
+        stopping.count_evaluation(value)
         assert stopping.num_worse == worse
     falling = EarlyStopping("eval/loss", 2, -1)
-    falling.note(2.0)
-    falling.note(1.0)
+    falling.count_evaluation(2.0)
+    falling.count_evaluation(1.0)
     assert (falling.best, falling.num_worse) == (-1.0, 0)
 
 

@@ -26,7 +26,7 @@ def observe():
             config=SimpleNamespace(guard=GuardConfig(on_degradation=on_degradation)),
             task=SimpleNamespace(
                 backbone=SimpleNamespace(attention="sdpa"),
-                attention_ran={0: "sdpa"},
+                attention_used={0: "sdpa"},
                 read_retries=lambda: trainer.state.read_retries,
             ),
             progress=progress,
@@ -36,7 +36,7 @@ def observe():
         watch = DegradationWatch()
         for number, line in enumerate(lines, 1):
             trainer.state.recompiles, trainer.state.read_retries = line.get("recompiles"), line.get("retries")
-            trainer.task.attention_ran = {0: line.get("ran", "sdpa")}
+            trainer.task.attention_used = {0: line.get("ran", "sdpa")}
             watch(trainer, None)
             try:
                 watch.enforce(trainer, None)
@@ -101,7 +101,7 @@ def falling_back(monkeypatch):
 
     def forward(self, *args, **kwargs):
         loss = real(self, *args, **kwargs)
-        self.attention_ran[0] = "eager"
+        self.attention_used[0] = "eager"
         return loss
 
     with monkeypatch.context() as patch:

@@ -52,7 +52,7 @@ def test_a_time_that_was_measured_elsewhere_is_no_part_of_the_sum(clock):
     stopwatch = Stopwatch(CPU, BREAKDOWN)
     for took_ms in (30.0, 50.0):
         with stopwatch.step():
-            stopwatch.note(COLLATE, took_ms)
+            stopwatch.add_time(COLLATE, took_ms)
             clock.pass_ms(10)
     fields = Breakdown().fields(stopwatch.read().steps)
     assert fields["time/collate_ms"] == pytest.approx(40)

@@ -16,7 +16,10 @@ from neobert.runfiles.checkpoint.model_files import weights_digest
 
 
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
-    """Continue every prompt with its most likely tokens, one prompt at a time, and return the report."""
+    """Continue every prompt with its most likely tokens, one prompt at a time, and return the report.
+
+    Raises `ProjectError` for an unusable model, and for an invalid or too long prompt.
+    """
     prompts = read_prompts(Path(request["prompts"]))
     has_conversations = any(prompt.messages for prompt in prompts)
     folder = (chat_folder if has_conversations else causal_folder)(Path(request["folder"]))

@@ -13,7 +13,10 @@ from neobert.runfiles.checkpoint.model_files import weights_digest
 
 
 def prepare(request: dict[str, Any]) -> dict[str, Any]:
-    """Prepare the files of the requested tasks; return row counts and a digest of the weights to evaluate."""
+    """Prepare the files of the requested tasks; return row counts and a digest of the weights to evaluate.
+
+    Raises `ProjectError` as `prepare_task` does.
+    """
     output = Path(request["output"])
     tasks = {name: prepare_task(TASKS[name], request["data"], output / name) for name in request["tasks"]}
     return {"tasks": tasks, "weights": weights_digest(Path(request["weights"]))}

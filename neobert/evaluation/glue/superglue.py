@@ -20,7 +20,7 @@ FALSE_OR_TRUE = ("false", "true")
 TEXT, PAIR, LABEL = ("text",), ("pair",), ("label",)
 QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 _MARKUP = re.compile(r"<[^<>]{1,20}>")
-"""Tags around the numbers of sentences in the passages of MultiRC."""
+"""An HTML tag; in the passages of MultiRC, tags surround the sentence numbers."""
 
 
 def copa_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -93,7 +93,7 @@ class Suite:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """All tasks of the suite."""
+        """Tasks of the suite: averaged ones first, then the others."""
         return (*self.averaged, *self.others)
 
     @property

@@ -13,7 +13,10 @@ from neobert.json_program import serve
 
 
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
-    """Run the requested evaluation and return its report."""
+    """Evaluate minimal pairs or (pseudo-)perplexity, as requested, and return the report.
+
+    Raises `ProjectError` for unusable data or an unusable model.
+    """
     settings = Settings(**request["settings"] | {"output": Path(request["settings"]["output"])})
     data = Path(request["data"])
     if request["evaluation"] == "blimp":

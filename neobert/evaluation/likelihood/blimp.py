@@ -52,7 +52,7 @@ def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | Non
     files = _paradigm_files(data)
     pairs = list(_read_pairs(files, pairs_per_paradigm))
     if not pairs:
-        hint = "use a file with minimal pairs"
+        hint = f"pass BLiMP's files, whose rows have {' and '.join(COLUMNS)}"
         raise ProjectError(CODE, "the data has no minimal pairs", hint, str(data), EXIT_USAGE)
     identity = {"texts": [size_and_digest(file) for file in files], "pairs_per_paradigm": pairs_per_paradigm}
     texts = (text for pair in pairs for text in (pair.good, pair.bad))
@@ -138,5 +138,8 @@ def _require_sentence(value: object, location: str) -> str:
     if isinstance(value, str) and value.strip():
         return value
     raise ProjectError(
-        CODE, f"the row has no text in {' or '.join(COLUMNS)}", "pass the files of BLiMP", location
+        CODE,
+        f"the row has no text in {' or '.join(COLUMNS)}",
+        "pass BLiMP's files, or correct the row",
+        location,
     )

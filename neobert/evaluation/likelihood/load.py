@@ -22,7 +22,8 @@ def load_scorer(
 ) -> Scorer | NextTokenScorer:
     """Load the scorer of next tokens for a causal model, else of masked tokens.
 
-    Arguments and errors as for `Encoder.load`; a causal model's windows have `WINDOW` tokens by default.
+    Arguments and errors as for `Encoder.load`, but `max_length` is limited to the positions of the model. By
+    default, windows of a causal model have `WINDOW` tokens.
     """
     path = model_folder(Path(folder))
     model = load_model(path, *resolve_placement(device, dtype), needs_decoder=True)

@@ -65,7 +65,10 @@ class NextTokenScorer:
     def from_model(
         cls, model: InferenceModel, folder: Path, max_length: int, tokens_per_run: int | None
     ) -> NextTokenScorer:
-        """Return the scorer of a loaded model, with the tokenizer in `folder`. Raises `ProjectError`."""
+        """Return the scorer of a loaded model, with the tokenizer in `folder`.
+
+        Raises `ProjectError` if the tokenizer is unusable.
+        """
         tokenizer = TextTokenizer.load(folder, UNLIMITED, model.num_rows, ("eos_token",))
         return cls(model, tokenizer, max_length, tokens_per_run, str(folder))
 

@@ -25,7 +25,7 @@ from neobert.progress import OnProgress, ignore_progress
 
 Likelihoods = NDArray[np.float64]
 LOGIT_ROWS = 1024
-"""Masked positions whose logits are computed at once."""
+"""Number of masked positions whose logits are computed at once."""
 
 
 class Scorer:
@@ -93,7 +93,7 @@ class Scorer:
             yield copies, texts_of, positions, targets
 
     def _scored_positions(self, tokens: Tokens) -> NDArray[np.int64]:
-        """Return the positions to mask: those of unknown tokens, and of tokens that are not special."""
+        """Return the positions to mask: tokens that are not special, and unknown tokens."""
         bundle = self.tokenizer.bundle
         is_scored = bundle.is_maskable[tokens] | (tokens == bundle.tokenizer.unk_token_id)
         framing = bundle.framing

@@ -10,7 +10,7 @@ from neobert.json_program import serve
 
 
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
-    """Run the test and return its report."""
+    """Run the passkey test and return its report. Raises `ProjectError` as `evaluate_passkey` does."""
     return evaluate_passkey(Settings(**request | {"lengths": tuple(request["lengths"])}))
 
 

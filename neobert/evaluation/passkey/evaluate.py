@@ -49,7 +49,7 @@ class Settings:
 def evaluate_passkey(settings: Settings) -> dict[str, Any]:
     """Predict the key words of all documents; return the accuracies as JSON values.
 
-    Raises `ProjectError` if a length has no room for the question.
+    Raises `ProjectError` for an unusable model, or if a length has no room for the question.
     """
     folder = model_folder(Path(settings.folder))
     model = load_model(folder, *resolve_placement(settings.device, settings.dtype), needs_decoder=True)

@@ -12,7 +12,10 @@ from neobert.json_program import serve
 
 
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
-    """Evaluate the requested BEIR folder, which is validated before torch is imported."""
+    """Evaluate the requested BEIR folder, which is validated before torch is imported; return the report.
+
+    Raises `ProjectError` for an invalid folder or an unusable model.
+    """
     collection = read_collection(Path(request["data"]))
     from neobert.evaluation.retrieval.evaluate import evaluate_collection
 

@@ -81,8 +81,9 @@ def _corpus_embeddings(
 ) -> Embeddings:
     """Return the embeddings of the corpus [N, D]; only shards that are not saved yet are encoded.
 
-    Other queries or judgements are an error, although the embeddings do not depend on them: the report of
-    the earlier evaluation would be overwritten.
+    Raises `ProjectError` if the saved shards are of other texts, queries, judgements or settings. The
+    embeddings do not depend on queries and judgements, but the report of the earlier evaluation would be
+    overwritten.
     """
     prompts = resolve_prompts(encoder, model)
     identity = {

@@ -79,7 +79,8 @@ def read_collection(folder: Path) -> Collection:
             relevance.setdefault(query, {})[document] = score
     if not relevance:
         message = "the file has no score above 0 for a query and a document of this folder"
-        raise ProjectError(CODE, message, "check the ids of queries and documents", str(files[2]))
+        hint = f"correct the columns {HEADER[0]} and {HEADER[1]}: ids are the _id of a query and a document"
+        raise ProjectError(CODE, message, hint, str(files[2]))
     judged = {name: text for name, text in queries.items() if name in relevance}
     identity = [size_and_digest(file) for file in files]
     return Collection(
@@ -144,7 +145,7 @@ def _read_judgements(file: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def _parse_grade(score: str, location: str) -> int:
-    """Parse a score: an integer, or a float such as 1.0. Raises `ProjectError` for any other text."""
+    """Return a score as an integer. Raises `ProjectError` unless it is a whole number, such as 2 or 1.0."""
     try:
         if (value := float(score)).is_integer():
             return int(value)

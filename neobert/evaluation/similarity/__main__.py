@@ -12,7 +12,10 @@ from neobert.json_program import serve
 
 
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
-    """Evaluate the requested table, which is validated before torch is imported."""
+    """Evaluate the requested table, which is validated before torch is imported; return the report.
+
+    Raises `ProjectError` for an invalid table or an unusable model.
+    """
     model = EmbeddingModel(**request["model"])
     pairs = read_scored_pairs(Path(request["data"]), request["columns"], Path(model.folder))
     from neobert.evaluation.similarity.evaluate import evaluate_pairs

@@ -22,7 +22,7 @@ from neobert.export.embedding_files import write_json
 from neobert.export.folder import portable_config
 from neobert.export.formats.writer import ROWS, Writer
 from neobert.export.modeling_code import CONFIGURATION, modeling_code
-from neobert.export.reference import OF_CHOICES, OF_SPANS, Arrays, Reference
+from neobert.export.reference import CHOICE_HEAD, SPAN_HEAD, Arrays, Reference
 from neobert.export.source import Source
 from neobert.model.configuration_neobert import AUTO_MAP
 
@@ -47,7 +47,7 @@ class OnnxGraph(nn.Module):
 def refusal(source: Source) -> str:
     """Return the reason why the graph does not support a model (inputs or outputs); empty if it does."""
     name = type(source.model).__name__
-    if name.endswith((OF_SPANS, OF_CHOICES)):
+    if name.endswith((SPAN_HEAD, CHOICE_HEAD)):
         return f"{name} has inputs or outputs that the ONNX graph does not support: pass --to hf"
     return ""
 

@@ -56,7 +56,8 @@ class Architecture(NamedTuple):
     """A transformers architecture.
 
     Attributes:
-        shape: returns the shape for settings, embedding rows and the longest sequence.
+        shape: returns the shape for settings, embedding rows and the longest sequence. Raises `ProjectError`
+            MOD006 for an invalid or unsupported setting.
         prefix: name prefix of the encoder's weights in a model with a head.
         blocks: name of the list of blocks in the encoder.
         embedding: name of the token embedding in the encoder.

@@ -40,7 +40,10 @@ def attend_packed(
     dropout: float = 0.0,
     **own: Any,
 ) -> tuple[Tensor, None]:
-    """Attend within the documents of one row: [1, N, T, H] to [1, T, N, H]."""
+    """Attend within the documents of one row: [1, N, T, H] to [1, T, N, H]. No weights are returned.
+
+    Raises `ProjectError` MOD005 like `spec_from_call`.
+    """
     q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
     # Rotations in fp32 promote queries and keys of half precision, which kernels do not take.
     q, k = q.to(v.dtype), k.to(v.dtype)

@@ -181,7 +181,10 @@ def shape_from_blocks(
     describe: Describe,
     names: Mapping[str, str],
 ) -> ModelShape:
-    """Return the shape of a model whose head is the decoder alone."""
+    """Return the shape of a model whose head is the decoder alone.
+
+    Raises `ProjectError` MOD006 for an invalid or unsupported setting.
+    """
     sizes = read_sizes(settings, default, names)
     blocks = describe(settings, sizes)
     hidden, layers, heads, _, head_size, width = sizes

@@ -220,7 +220,10 @@ def _special_token_ids(tokenizer: TokenizerBundle, known: Any, values: Mapping[s
 def _refuse_other_padding(
     pad_id: int | None, settings: Settings, architecture: Architecture, *, is_fresh: bool
 ) -> None:
-    """Raise `ProjectError` MOD006 if the padding id gives tokens other positions than in training."""
+    """Raise `ProjectError` MOD006 if the padding id gives tokens other positions than in training.
+
+    `pad_id`: padding token of the tokenizer; None if it has none.
+    """
     padding, expected = architecture.padding, architecture.first_position(settings) - 1
     if padding is None or pad_id == expected:
         return

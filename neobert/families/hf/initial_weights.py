@@ -44,7 +44,10 @@ def expected_weights(
 
 
 def refuse_other_weights(config: RunConfig, path: Path) -> None:
-    """Raise `ProjectError` EXP005 or EXP004 if the headers of transformers weights do not fit the model."""
+    """Raise `ProjectError` EXP005 if transformers weights have other shapes in their headers than the model.
+
+    Does nothing for another model family. Raises EXP004 for headers that cannot be read.
+    """
     if not isinstance(config.model, HfModelConfig):
         return
     settings, architecture = read_model_settings(config.model)

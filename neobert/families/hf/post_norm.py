@@ -49,7 +49,7 @@ def post_norm_shape(
 ) -> ModelShape:
     """Return the shape. The head is a transform (dense layer and norm) and the decoder.
 
-    Raises MOD006 for a decoder, which attends in one direction.
+    Raises `ProjectError` MOD006 for a decoder model, and for an invalid setting.
 
     Args:
         tables: rows of the embeddings other than the token embedding, of width E.

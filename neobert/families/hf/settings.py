@@ -54,7 +54,10 @@ class Settings(NamedTuple):
         return value
 
     def size_or_none(self, name: str, default: int | None) -> int | None:
-        """Return a positive integer setting, or None if it is null, or missing without a default."""
+        """Return a positive integer setting, or None if it is null, or missing without a default.
+
+        Raises `ProjectError` for any other value.
+        """
         value = self.values.get(name, default)
         return None if value is None else self.size(name, value)
 
@@ -66,7 +69,10 @@ class Settings(NamedTuple):
         return float(value)
 
     def number_or_none(self, name: str, default: float | None) -> float | None:
-        """Return a non-negative number setting, or None if it is null, or missing without a default."""
+        """Return a non-negative number setting, or None if it is null, or missing without a default.
+
+        Raises `ProjectError` for any other value.
+        """
         value = self.values.get(name, default)
         return None if value is None else self.number(name, value)
 
@@ -85,7 +91,7 @@ class Settings(NamedTuple):
         return value
 
     def invalid_value_error(self, name: str, expected: str) -> ProjectError:
-        """Build the error for an invalid value."""
+        """Return the MOD006 error for an invalid value of the setting `name`."""
         shown = printable(json.dumps(self.values.get(name))[:60])
         return ProjectError(
             CODE, f"{name} is {shown}, expected {expected}", f"correct {name} in {self.place}", self.place
@@ -94,7 +100,7 @@ class Settings(NamedTuple):
     def unsupported_architecture_error(
         self, architecture: str, reason: str, supported: Sequence[str]
     ) -> ProjectError:
-        """Build the error for an architecture outside `supported`; `reason` may be empty."""
+        """Return the MOD006 error for an architecture outside `supported`; `reason` may be empty."""
         problem = "model_type is missing"
         if architecture:
             problem = f"architecture {printable(architecture[:60])} is not supported"

@@ -1,4 +1,7 @@
-"""Transformers models as a model family: settings, shape and limits. Imports no torch."""
+"""Transformers models as a model family: settings, shape and limits. Imports no torch.
+
+Functions that read the settings raise `ProjectError` MOD006 for an invalid section or config.json.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,10 @@ def num_position_rows(settings: Settings, architecture: Architecture, max_row_le
 
 
 def trained_positions(folder: Path) -> int:
-    """Return the maximum sequence length of the model in a folder, or 0 if its config.json states none."""
+    """Return the maximum sequence length of the model in a folder, or 0 if its config.json states none.
+
+    Raises `ProjectError` MOD006 for an invalid config.json.
+    """
     settings, architecture = read_model_settings(HfModelConfig(pretrained_checkpoint=str(folder)))
     return max(0, settings.size(POSITIONS, 0, least=0) - architecture.first_position(settings))
 
@@ -178,7 +184,7 @@ def _unsupported_head(config: RunConfig, name: str) -> Iterator[UnsupportedKey]:
     elif task.auto_class not in heads:
         problem = f"transformers has no head of this architecture for task {task.name}"
         known = [name for name, each in SPECS.items() if each.auto_class in heads]
-        hint = f"set task to {' or '.join(known)}" if known else "name another model in model.config"
+        hint = f"set task to {' or '.join(known)}" if known else "set model.config to a model with this head"
         yield UnsupportedKey("task", problem, hint)
     elif takes_texts(task.auto_class) and pooling not in (None, *poolings):
         key, others = f"{task.name}.pooling", " or ".join(poolings)

@@ -34,7 +34,7 @@ MODELS: Mapping[str, type[NeoBERTPreTrainedModel]] = {
     for auto_class, name in AUTO_MAP.items()
     if auto_class != "AutoConfig"
 }
-"""Models by transformers' auto class."""
+"""Model class of each auto class of transformers, by its name."""
 OTHER_MATRICES = {
     "wo.weight": Layout(WHOLE),
     "ffn.w12.weight": Layout(GATE_UP),
@@ -60,7 +60,7 @@ def build(
     """
     if auto_class not in MODELS:
         message = f"model.type neobert: NeoBERT has no head for task {config.task}"
-        hint = "describe another model in section model, or set task to another one"
+        hint = "set model.type to hf with a transformers model that has the head, or set another task"
         raise ProjectError("MOD005", message, hint, "task")
     kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
     log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)

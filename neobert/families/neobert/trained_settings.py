@@ -20,7 +20,7 @@ from neobert.tasks.specs import spec_of
 
 DECODER, START = "decoder.weight", "model.pretrained_checkpoint"
 MAX_BYTES = 2**20
-"""A config.json has a few thousand."""
+"""Maximum size of a config.json in bytes; typical files have a few thousand."""
 # A key that config.json lacks has the value of the published model. rope_theta is compared by
 # `_refuse_other_base`: training on longer rows may raise it.
 PUBLISHED = {
@@ -79,7 +79,7 @@ def _refuse_other_types(values: Mapping[str, Any], file: Path) -> None:
 
 
 def _refuse_headless(config: RunConfig, folder: Path) -> None:
-    """Raise `ProjectError` EXP005 if a key asks for the head over the vocabulary, which the weights lack."""
+    """Raise `ProjectError` EXP005 if a key needs the masked-language-model head, which the weights lack."""
     from neobert.runfiles.weights_header import tensor_shapes  # checkpoints, which `lint` seldom reads
 
     if (key := spec_of(config).mix_key) and DECODER not in tensor_shapes(folder):
@@ -113,7 +113,10 @@ def section_settings(trained: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trained_positions(folder: Path) -> int:
-    """Return the maximum sequence length of the model in a folder, or 0 if its config.json states none."""
+    """Return the maximum sequence length of the model in a folder, or 0 if its config.json states none.
+
+    Raises `ProjectError` EXP005 if the file cannot be read.
+    """
     return stated_positions(_read_config(folder / CONFIG))
 
 
@@ -141,7 +144,10 @@ def stated_rope_theta(trained: Mapping[str, Any]) -> float:
 
 
 def rope_theta_for(config: RunConfig, folder: Path) -> float:
-    """Return the base of rotary positions for the rows of a run, or 0 for learned positions."""
+    """Return the base of rotary positions for the rows of a run, or 0 for learned positions.
+
+    Raises `ProjectError` EXP005 if the config.json in `folder` cannot be read.
+    """
     model, trained = config.model, _read_config(folder / CONFIG)
     assert isinstance(model, ModelConfig)
     length, head_size = _max_row_length(config), model.hidden_size // model.num_attention_heads
@@ -179,7 +185,8 @@ def _read_weights_config(model: ModelConfig) -> dict[str, Any] | None:
 
 def _read_config(file: Path) -> dict[str, Any]:
     if file.stat().st_size > MAX_BYTES:
-        raise ProjectError("EXP005", f"the file is larger than {MAX_BYTES:,} bytes", place=str(file))
+        message = f"the file has {file.stat().st_size:,} bytes (limit {MAX_BYTES:,})"
+        raise ProjectError("EXP005", message, "restore the checkpoint's config.json", str(file))
     from neobert.runfiles.model_folder import read_json
 
     content: dict[str, Any] = read_json(file, code="EXP005")

@@ -72,7 +72,7 @@ def build_attend(kernels: SparseKernels, spec: AttentionSpec, cu_seqlens: Tensor
 def build_row_attend(
     spec: AttentionSpec, rows: int, length: int, device: torch.device, dtype: torch.dtype
 ) -> Attend:
-    """Return the `attend` over rows of one text each."""
+    """Return an `attend` over rows of one text each. Raises `ProjectError` ATT001 if no kernel can run."""
     if torch.is_autocast_enabled(device.type):
         dtype = torch.get_autocast_dtype(device.type)
     bounds = torch.arange(rows + 1, device=device, dtype=torch.int32) * length

@@ -79,7 +79,7 @@ class Rotation(NamedTuple):
 
 
 def compute_rotation(positions: Tensor, head_dim: int, theta: float) -> Rotation:
-    """Return the rotation of heads by positions [T]."""
+    """Return the tables that rotate heads of `head_dim` channels by positions [T], with the base `theta`."""
     half = head_dim // 2
     # always fp32: in bf16 positions above 256 are no longer distinct.
     exponents = torch.arange(half, device=positions.device, dtype=torch.float32) / half
@@ -118,7 +118,7 @@ class NativeSparseAttention(nn.Module):
         self.last: LastCall | None = None
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
-        """Attend over x [T, D]."""
+        """Return the attention output [T, D] of x [T, D]; `attend` combines the rotated heads."""
         q, k, v = (
             project(x).unflatten(-1, (-1, self.head_dim))
             for project in (self.q_proj, self.k_proj, self.v_proj)
@@ -145,7 +145,7 @@ class GatedFeedForward(nn.Module):
         self.down_proj = nn.Linear(width, hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Transform x [T, D]."""
+        """Apply SwiGLU to x [T, D]."""
         out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
         return out
 
@@ -162,7 +162,7 @@ class NSABlock(GradientCheckpointingLayer):
         self.mlp = GatedFeedForward(config)
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
-        """Transform x [T, D]."""
+        """Apply the block, attention and feed-forward, to x [T, D]."""
         enter_layer(self.number)
         x = x + self.attn(self.attn_norm(x), rotation, attend)
         out: Tensor = x + self.mlp(self.mlp_norm(x))
@@ -272,7 +272,7 @@ class NSAForCausalLM(NSAPreTrainedModel, GenerationMixin):
     def prepare_inputs_for_generation(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any
     ) -> dict[str, Tensor | None]:
-        """Return the whole text and its mask, since nothing is cached."""
+        """Return the whole text and its mask, which may be None: nothing is cached."""
         return {"input_ids": input_ids, "attention_mask": attention_mask}
 
 

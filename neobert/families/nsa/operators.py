@@ -21,7 +21,7 @@ from neobert.families.nsa.spec import sliding_branch
 from neobert.families.packed_attention import packed_attention
 
 LONGEST = torch.tensor(2**30)
-"""Bound of the tokens of a document; on the host, where `item()` waits for nothing."""
+"""Upper bound of document lengths in tokens, on the host: `item()` does not wait for the device."""
 # The backward pass has the blocks of the longest document as a constant. With its real length kernels are
 # compiled again for every new one, for half a minute, and the host waits for the device in each layer.
 # A bound gives the same gradients: blocks are counted in their own document.
@@ -44,7 +44,7 @@ class Operators:
         self._bounds = torch.unique_consecutive(cu_seqlens)
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, gates: Tensor) -> AttentionResult:
-        """Attend: q [T, N, H], k and v [T, K, H], gates [T, N, 3]."""
+        """Attend with q [T, N, H], k and v [T, K, H], gates [T, N, 3]."""
         sparse, bounds, scale = self._sparse, self._bounds, q.shape[-1] ** -0.5
         row = [each[None] for each in (q, k, v)]
         means = [mean_pooling(each, sparse.size, bounds) for each in row[1:]]

@@ -19,7 +19,7 @@ from neobert.families.attention import SelectedBlocks
 from neobert.model.attention import segment_lengths
 
 NO_BLOCK = -1
-"""Entry of a token that selects fewer blocks than others."""
+"""Index that fills the selection of a token with fewer than `counts` blocks."""
 HIDDEN = -torch.inf
 """Score of a key that a query does not see: a finite one would show the first tokens the mean of all keys."""
 
@@ -52,7 +52,10 @@ def attend(
     max_seqlen: int,
     spec: SelectedBlocks,
 ) -> AttentionResult:
-    """Attend within documents: q [T, N, H], k and v [T, K, H], gates [T, N, 3], in fp32."""
+    """Attend within documents: q [T, N, H], k and v [T, K, H], gates [T, N, 3], in fp32.
+
+    Raises `ValueError` if the bounds do not cover T tokens, or a document exceeds `max_seqlen`.
+    """
     lengths = segment_lengths(cu_seqlens, max_seqlen, len(q))
     with torch.autocast(q.device.type, enabled=False):
         parts = (each.split(lengths) for each in (q, k, v, gates))

@@ -158,7 +158,10 @@ def _is_power_of_two(number: int) -> bool:
 
 
 def trained_positions(folder: Path) -> int:
-    """Return the maximum sequence length that the config.json of a folder states, or 0 if it states none."""
+    """Return the maximum sequence length that the config.json of a folder states, or 0 if it states none.
+
+    Raises `ProjectError` if the file is missing or not JSON.
+    """
     from neobert.runfiles.model_folder import read_json  # checkpoints, which `lint` seldom reads
 
     stated = read_json(folder / CONFIG).get("max_position_embeddings")

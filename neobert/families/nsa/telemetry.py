@@ -26,7 +26,8 @@ MEANS = (
     *(f"branch_share_{each}" for each in BRANCHES),
 )
 PERIOD = 8191
-"""Prime, so that blocks at equal places of neighbouring tokens count differently."""
+"""Period of the weights of blocks in their checksum; prime, so that equal blocks of neighbouring tokens have
+different weights."""
 
 
 def attention_metrics(

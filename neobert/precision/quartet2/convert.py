@@ -33,7 +33,10 @@ class QuartetLinear(LinearReplacement):
 
 
 def convert_layer(section: Quartet2Config, layer: nn.Linear, seed: int) -> nn.Module:  # noqa: ARG001
-    """Return a Quartet-II layer with the parameters of a layer. Raises ImportError if it is missing."""
+    """Return a layer of Quartet-II with the parameters of `layer`.
+
+    Raises `ImportError` if Quartet-II is missing.
+    """
     from quartet2.linear import Quartet_II_linear
 
     device = layer.weight.device

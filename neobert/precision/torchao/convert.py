@@ -12,7 +12,7 @@ from neobert.precision.torchao.spec import TORCHAO
 
 
 def convert_layer(section: TorchaoConfig, layer: nn.Linear, seed: int) -> nn.Module:
-    """Return the layer of torchao with the parameters of a layer. Raises ImportError if it is missing."""
+    """Return a torchao layer with the parameters of `layer`. Raises `ImportError` if torchao is missing."""
     recipe = section.recipe
     if recipe.startswith("float8"):
         return _float8(recipe, layer)

@@ -21,7 +21,10 @@ RECIPES = {
 
 
 def convert_layer(section: TransformerEngineConfig, layer: nn.Linear, seed: int) -> nn.Module:  # noqa: ARG001
-    """Return a Transformer Engine layer with the parameters of `layer`. Raises ImportError if missing."""
+    """Return a layer of Transformer Engine with the parameters of `layer`.
+
+    Raises `ImportError` if Transformer Engine is missing.
+    """
     made = linear_class()(
         layer.in_features,
         layer.out_features,

@@ -27,7 +27,8 @@ GEMM_SIZE = 8192
 COPY_BYTES, HOST_BYTES = 2**31, 2**28
 WARM_UP, WINDOWS, CALLS, HOST_CALLS = 3, 9, 8, 2
 BURSTS, BURST_WINDOWS, BURST_CALLS, REST_S = 4, 5, 4, 0.25
-"""A burst takes about 10 ms after an idle period: clocks rise, but the power limit does not apply yet."""
+"""Numbers of bursts, of timed windows per burst and of calls per window, and seconds of rest before a burst.
+A burst takes about 10 ms: the clocks rise, but the power limit does not apply yet."""
 
 
 def measure_devices() -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ EDGE_LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 145, 300)
 MANY_SHORT = tuple(range(3, 23))
 SPARE_SLOTS = 5
 FIRST_ID = 8
-"""Lower ids are reserved for markers; the padding has id 0."""
+"""Lowest token id in segments: lower ids are reserved for markers, and 0 for padding."""
 
 PAD_ID = 0
 TARGET_STRIDE = 7

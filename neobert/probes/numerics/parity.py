@@ -28,7 +28,7 @@ from neobert.probes.numerics.paths import UNBOUNDED, Path, finite_or_infinity
 Weights = Mapping[str, Tensor]
 
 PLAIN = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Without cuDNN, which builds a plan for each length of a document, in both directions."""
+"""SDPA's backends without cuDNN, which builds two plans (forward and backward) for each document length."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -143,7 +143,7 @@ def measure_variant(
     with watch.phase("first step"):  # in which graphs are compiled
         path.gradients(batch, labels)
     yield {
-        "dispatched": summarize_kernels(path.objective.attention_ran) or "",
+        "dispatched": summarize_kernels(path.objective.attention_used) or "",
         "declared": declared_direction(path),
     }
     with watch.phase("reference"):
@@ -185,8 +185,9 @@ def probes_for_path(
 
 
 def measure_long_context(path: Path, batch: LeakBatch) -> dict[str, Any]:
-    """Return whether loss and gradients are finite for one document of `max_position_embeddings` tokens.
+    """Check that loss and gradients are finite for one document of `max_position_embeddings` tokens.
 
+    Returns that length and the result.
     The microbatch is padded to the tokens of `batch` if the document is shorter, to reuse compiled kernels.
     """
     config = path.model.config

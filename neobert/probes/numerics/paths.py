@@ -138,7 +138,7 @@ def build_path(
 
 
 UNBOUNDED = 1e30
-"""Stands for infinity and NaN, which JSON lacks; larger than any limit."""
+"""Value that replaces infinity and NaN, which JSON lacks; larger than any limit."""
 
 
 def finite_or_infinity(value: float) -> float:

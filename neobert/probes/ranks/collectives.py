@@ -34,9 +34,9 @@ class MonitoredBarrier:
     def wait(self, name: str, timeout_s: float) -> tuple[int, ...]:
         """Enter the barrier `name`; return the ranks that have not entered it after `timeout_s` seconds."""
         self.store.set(f"{name}/{self.rank}", "here")
-        return self.absent(name, timeout_s)
+        return self.absent_ranks(name, timeout_s)
 
-    def absent(self, name: str, timeout_s: float) -> tuple[int, ...]:
+    def absent_ranks(self, name: str, timeout_s: float) -> tuple[int, ...]:
         """Return the ranks that have not entered barrier `name`; `timeout_s` is the limit for all."""
         deadline = time.monotonic() + timeout_s
         return tuple(rank for rank in range(self.world_size) if not self._has_entered(name, rank, deadline))

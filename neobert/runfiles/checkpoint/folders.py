@@ -89,7 +89,7 @@ def find_checkpoint(
 def find_checkpoint_and_rejected(
     root: Path, selector: str, verify: Verify = verify_checkpoint
 ) -> tuple[VerifiedCheckpoint | None, tuple[RejectedCheckpoint, ...]]:
-    """Find a checkpoint like `find_checkpoint`, and the newer ones that `auto` rejected as damaged.
+    """Find a checkpoint, or None, like `find_checkpoint`; also return newer ones that `auto` rejected.
 
     Raises `ProjectError` CKP007 like `find_checkpoint`, and for a checkpoint that this user may not read.
     """
@@ -176,7 +176,8 @@ def _newest_verified(
 ) -> tuple[VerifiedCheckpoint | None, tuple[RejectedCheckpoint, ...]]:
     """Return the newest checkpoint that passes verification, and the newer ones that do not.
 
-    Raises `ProjectError` CKP007 if checkpoints exist, including renamed ones, but none passes verification.
+    The newest is None if there are no checkpoints. Raises `ProjectError` CKP007 if checkpoints exist,
+    including renamed ones, but none passes verification.
     """
     if root.is_symlink() and not root.is_dir():
         raise unusable_checkpoint_error(

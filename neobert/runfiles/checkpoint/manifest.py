@@ -35,7 +35,7 @@ WHOLE, SHARDED = "whole", "sharded"
 KINDS = (WHOLE, SHARDED)
 """Forms of weights: one file, or several with an index. A manifest without a kind has one file."""
 NUM_THREADS = min(32, max(1, len(os.sched_getaffinity(0)) // 2))
-"""Files that are hashed at the same time, on half of the cores of this process: a core hashes 0.5 to 2 GB/s,
+"""Number of files hashed at the same time, on half of the cores of this process: a core hashes 0.5 to 2 GB/s,
 slower than disks read. 32 threads on 16 cores left another thread 2 % of its rate (host of an H200)."""
 BUFFER_BYTES = 8 * 2**20
 """Bytes that are read and hashed at a time. With the 256 KiB of `hashlib.file_digest`, threads take the
@@ -118,7 +118,7 @@ def manifest_digest(folder: Path) -> str:
 
 
 def verify_checkpoint(folder: Path) -> Manifest:
-    """Verify every file of a checkpoint against its manifest.
+    """Verify every file of a checkpoint against its manifest, and return the manifest.
 
     Raises `ProjectError` CKP007 for the first file that is missing or a link out of the folder, else for the
     first that differs in size or content; `StrayEntryError` if all files are intact but the folder has other
@@ -137,9 +137,9 @@ def verify_checkpoint(folder: Path) -> Manifest:
 
 
 def verify_sizes(folder: Path) -> Manifest:
-    """Verify that every file of a checkpoint exists with its size, without reading it.
+    """Verify that every file of a checkpoint has its size, without reading it, and return the manifest.
 
-    Raises `ProjectError` CKP007, and `PermissionError`.
+    Raises `ProjectError` CKP007 if a file is missing or of another size, and `PermissionError`.
     """
     content = _read_verified_content(folder)
     for name, expected in content["files"].items():

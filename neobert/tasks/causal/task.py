@@ -8,5 +8,5 @@ from neobert.training.loop.task import Task, TaskInputs
 
 
 def build(run: TaskInputs) -> Task:
-    """Build objective, metrics and data of a run."""
+    """Build objective, metrics and data of a causal pretraining run."""
     return token_task(run, EVERY_TOKEN)

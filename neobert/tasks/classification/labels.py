@@ -18,7 +18,7 @@ MISSING = frozenset({"na", "n/a", "nan", "none", "null", "<na>"})
 
 
 @dataclass(frozen=True, slots=True)
-class ClassLabel:
+class ClassLabelParser:
     """Parser of a class label: a class number, or a name from label_names.
 
     With names, only an integer is a class number (as in a ClassLabel of `datasets`), not digits in text.
@@ -55,7 +55,7 @@ class ClassLabel:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class ScoreParser:
     """Parser of a regression score."""
 
     setting: str

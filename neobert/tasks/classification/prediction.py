@@ -33,7 +33,7 @@ class TextPredictor(HeadPredictor):
     @classmethod
     def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:  # noqa: ARG003
         """Return an empty scorer of classes, or of scores if there are no classes."""
-        return ClassifiedTexts(classes) if classes else ScoredTexts()
+        return ClassScorer(classes) if classes else RegressionScorer()
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         sequences, seconds, counts = self.tokenizer.tokenize_items(items)
@@ -69,8 +69,8 @@ def has_text(item: Item) -> bool:
     return any(map(str.strip, item))
 
 
-class ClassifiedTexts:
-    """Predicted classes of labelled texts."""
+class ClassScorer:
+    """Scorer of predicted classes, over the texts with a label."""
 
     def __init__(self, classes: Sequence[str]) -> None:
         self._classes = classes
@@ -86,8 +86,8 @@ class ClassifiedTexts:
         return class_scores(self._pairs.elements(), self._classes) if self._pairs else {}
 
 
-class ScoredTexts:
-    """Predicted scores of texts with scores."""
+class RegressionScorer:
+    """Scorer of predicted scores, over the texts with a score."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[float, float]] = []

@@ -27,16 +27,19 @@ def num_labels(config: RunConfig) -> int:
 
 def row_format(config: RunConfig) -> RowFormat:
     """Return the fields of a row: text, second text if pair_column is set, and a class or score."""
-    from neobert.tasks.classification.labels import ClassLabel, Score  # `lint` of other tasks does without
+    from neobert.tasks.classification.labels import (  # `lint` of other tasks does without
+        ClassLabelParser,
+        ScoreParser,
+    )
 
     dataset, section = config.dataset, CLASSIFICATION.read_section(config)
     fields = [Field(TEXT, TEXT_SETTING, dataset.text_column, TEXT_CANDIDATES)]
     if section.pair_column is not None:
         fields.append(Field(PAIR, PAIR_SETTING, section.pair_column))
     read = (
-        Score(LABEL_SETTING)
+        ScoreParser(LABEL_SETTING)
         if is_regression(config)
-        else ClassLabel(LABEL_SETTING, num_labels(config), section.label_names or ())
+        else ClassLabelParser(LABEL_SETTING, num_labels(config), section.label_names or ())
     )
     fields.append(Field(LABEL, LABEL_SETTING, section.label_column, read=read, is_text=False))
     return RowFormat(tuple(fields), dataset.column_names, dataset.tsv_quotes)

@@ -17,7 +17,7 @@ from neobert.parallel import World
 from neobert.tasks.contrastive.texts import Texts
 
 CHUNK = 4096
-"""Queries whose similarities are in memory at once."""
+"""Number of queries whose similarities are in memory at once."""
 
 
 class Candidates(NamedTuple):

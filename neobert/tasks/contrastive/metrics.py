@@ -42,7 +42,7 @@ class PairMetrics:
     def values(self, world: World) -> dict[str, float | None]:
         """Return loss and ranks of answers over all ranks, and correlations if scores are read.
 
-        The loss is InfoNCE if there are pairs without scores, else the score loss.
+        The loss is InfoNCE if there are pairs without scores, else the score loss; None without texts.
         """
         vectors, sizes = torch.cat(self._vectors), [len(each) for each in self._vectors]
         found = self._ranking_metrics(world, vectors, Texts.joined(self._texts, sizes).to(vectors.device))

@@ -27,11 +27,11 @@ class Embedder(Objective):
         super().__init__()
         self.backbone, self.model, self.pooling = backbone, backbone.model, pooling
         self.capacity = self.eval_capacity = None
-        self.attention_ran = {}
+        self.attention_used = {}
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:  # noqa: ARG002
         """Return the normalized vectors of the texts in fp32, [K, D]."""
-        with record_kernels(self.attention_ran):
+        with record_kernels(self.attention_used):
             return self.vectors(inputs)
 
     @torch.no_grad()

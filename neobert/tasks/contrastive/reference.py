@@ -36,7 +36,10 @@ class ReferenceStep:
     masked_lm_weight: float = 0.0
 
     def __call__(self, trainer: StepServices, batches: Sequence[Microbatch], num_targets: int) -> Tensor:
-        """Add the gradients of the mean loss of `num_targets` queries, and of masked tokens."""
+        """Add the gradients of the mean loss of `num_targets` queries, and of masked tokens.
+
+        Returns the summed loss of the queries of all ranks.
+        """
         world, module = trainer.world, trainer.module
         run: Any = partial(checkpoint, trainer.task.objective, use_reentrant=False)
         if world.is_sharded:

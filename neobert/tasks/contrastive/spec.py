@@ -134,7 +134,7 @@ def _dropout_contradictions(config: RunConfig) -> Iterator[Contradiction]:
 
 
 def plan_rows(config: RunConfig) -> Iterator[PlanRow]:
-    """Yield pooling (and another pooling that the weights declare), prompts, and the masked-LM loss."""
+    """Yield the plan's rows on pooling (and another that the weights declare), prompts and masked-LM loss."""
     section = CONTRASTIVE.read_section(config)
     yield PlanRow("pooling", f"{section.pooling}{_other_pooling(config)}", POOLING)
     prompts = {"query": section.query_prompt, "document": section.document_prompt}
@@ -175,7 +175,10 @@ def declared(folder: Path) -> Mapping[str, Any]:
 
 
 def undeclared(config: RunConfig, folder: Path) -> Mapping[str, str]:
-    """Return the declared pooling ("none" if none is) by config key; empty if it is the run's."""
+    """Return the pooling that a folder declares, "none" if it declares none, by config key.
+
+    Empty if the run uses that pooling. Raises `ProjectError` if the folder's declarations are unreadable.
+    """
     from neobert.encoding.declared import read_declared_settings  # `lint` reads no checkpoint
 
     found = read_declared_settings(folder).pooling

@@ -105,7 +105,10 @@ class ContrastiveStep:
     counts: StepCounts = field(default_factory=StepCounts)
 
     def __call__(self, trainer: StepServices, batches: Sequence[Microbatch], num_targets: int) -> Tensor:
-        """Add the gradients of the mean loss of `num_targets` queries, and of masked tokens."""
+        """Add the gradients of the mean loss of `num_targets` queries, and of masked tokens.
+
+        Returns the summed loss of the queries of all ranks.
+        """
         world = trainer.world
         with trainer.stopwatch.section("copy"):
             passes = [RepeatedForward(trainer, trainer.task.inputs(batch, world.device)) for batch in batches]
@@ -142,7 +145,7 @@ class ContrastiveStep:
         return self.counts.take(world) | ({} if self.masked is None else self.masked.take(world))
 
     def pair_gradient(self, world: World, vectors: Tensor, texts: Texts) -> tuple[Tensor, Tensor]:
-        """Return the loss of this rank's queries, and the gradient of all ranks' loss at its vectors."""
+        """Return the loss of this rank's queries, and the gradient of all ranks' loss for its vectors."""
         queries, candidates, own = gather_texts(world, vectors, texts)
         anchors, documents = queries.vectors.requires_grad_(), candidates.vectors.requires_grad_()
         anchors.grad, documents.grad = torch.zeros_like(anchors), torch.zeros_like(documents)
@@ -163,7 +166,7 @@ class ContrastiveStep:
 def score_gradient(
     loss: ScoreLoss, world: World, vectors: Tensor, scored: ScoredDocuments
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss of this rank's scored documents, and the gradient of all ranks' loss at its vectors."""
+    """Return this rank's loss of scored documents, and the gradient of all ranks' loss for its vectors."""
     vectors = vectors.clone().requires_grad_()
     own, of_all_ranks = loss.compute(world, vectors, scored)
     (gradient,) = torch.autograd.grad(of_all_ranks, vectors)

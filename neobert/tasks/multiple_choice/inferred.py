@@ -64,7 +64,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
 def _choice_columns(columns: Mapping[str, Column], text: Path) -> tuple[list[Column], Keys]:
     """Return the columns of the choices, and their keys: one with a list, or several with a number or letter.
 
-    Raises `ProjectError` if there are neither.
+    Raises `ProjectError` if no column fits.
     """
     lists = {name: each for name, each in columns.items() if each.max_elements > 1}
     named = [lists[name] for name in LISTS if name in lists] or (

@@ -25,7 +25,7 @@ class Choices(str):
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceList:
+class ChoiceListParser:
     """Parser of a cell with a list of choices, or with an object of texts and their labels as in ARC."""
 
     setting: str

@@ -30,7 +30,7 @@ class ChoicePredictor(HeadPredictor):
     @classmethod
     def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:  # noqa: ARG003
         """Return an empty scorer of accuracy."""
-        return ChosenRows(names)
+        return ChoiceScorer(names)
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         pairs = [prompt_choice_pairs(*_parse_item(item, self.names)) for item in items]
@@ -49,8 +49,8 @@ class ChoicePredictor(HeadPredictor):
         return [_best_choice(each) for each in scores.split([len(found) for found in pairs])]
 
 
-class ChosenRows:
-    """Predicted choices of rows whose right choice is known; `names` are the row's text fields."""
+class ChoiceScorer:
+    """Scorer of predicted choices, over the rows with a label; `names` are the rows' text fields."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, RowFormat
-from neobert.tasks.multiple_choice.labels import CHOICES, LABEL, ChoiceList, RowCheck, parse_label
+from neobert.tasks.multiple_choice.labels import CHOICES, LABEL, ChoiceListParser, RowCheck, parse_label
 from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
 
 START, CHOICE = "start", "choice_"
@@ -37,7 +37,9 @@ def row_format(config: RunConfig) -> RowFormat:
     if section.start_column is not None:
         fields.append(Field(START, START_SETTING, section.start_column))
     if section.choice_columns is None:
-        fields.append(Field(CHOICES, LIST_SETTING, section.choices_column, LISTS, ChoiceList(LIST_SETTING)))
+        fields.append(
+            Field(CHOICES, LIST_SETTING, section.choices_column, LISTS, ChoiceListParser(LIST_SETTING))
+        )
     else:
         columns = zip(names, section.choice_columns, strict=True)
         fields += [Field(name, COLUMNS_SETTING, column) for name, column in columns]

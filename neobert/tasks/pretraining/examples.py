@@ -82,7 +82,8 @@ def check_maskable(label: str, counts: Counts) -> None:
             "DAT004",
             f"none of {counts.tokens - counts.framing:,} tokens can be masked: "
             f"{counts.special:,} are special tokens, {counts.unknown:,} unknown to the tokenizer",
-            "check the text, dataset.text_column and the tokenizer",
+            "set dataset.text_column to the column of the text, or use a tokenizer that was trained on "
+            "such text",
             label,
         )
 

@@ -32,7 +32,8 @@ class MaskPredictor(Predictor[InferenceModel]):
     def load(cls, folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> Self:
         """Load model and tokenizer from a folder.
 
-        Raises `ProjectError` if the model has no vocabulary head, or the tokenizer no mask token.
+        `max_length`: maximum tokens of a text; None: the maximum of the model. Raises `ProjectError` if the
+        model has no vocabulary head, or the tokenizer no mask token.
         """
         model = load_model(folder, device, dtype, needs_decoder=True)
         length = length_limit(max_length, model.max_length, folder)

@@ -24,7 +24,7 @@ class Answer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerCell:
+class AnswerParser:
     """Parser of a cell of answers: a text, an object or a list of objects as in SQuAD, or a list of texts."""
 
     setting: str

@@ -44,7 +44,7 @@ class AnswerPredictor(HeadPredictor):
     @classmethod
     def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:  # noqa: ARG003
         """Return an empty scorer of exact match and F1."""
-        return AnsweredQuestions()
+        return AnswerScorer()
 
     def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
         super().__init__(model, tokenizer, folder)
@@ -99,8 +99,8 @@ class AnswerPredictor(HeadPredictor):
         return dict(zip(SPEC.predicted, values, strict=True))
 
 
-class AnsweredQuestions:
-    """Scores of predicted answers. A question without labelled answers has no answer, as in SQuAD 2.0."""
+class AnswerScorer:
+    """Scorer of predicted answers. A question without labelled answers has no answer, as in SQuAD 2.0."""
 
     def __init__(self) -> None:
         self._scores: list[tuple[float, float]] = []

@@ -15,10 +15,10 @@ ANSWER_SETTING, START_SETTING = "question_answering.answer_column", "question_an
 def row_format(config: RunConfig) -> RowFormat:
     """Return the row format of a question answering run."""
     # `lint` of other tasks does without
-    from neobert.tasks.question_answering.labels import ANSWERS, START, AnswerCell, RowCheck, parse_start
+    from neobert.tasks.question_answering.labels import ANSWERS, START, AnswerParser, RowCheck, parse_start
 
     dataset, section = config.dataset, QUESTION_ANSWERING.read_section(config)
-    read = AnswerCell(ANSWER_SETTING)
+    read = AnswerParser(ANSWER_SETTING)
     fields = [
         Field(QUESTION, QUESTION_SETTING, section.question_column, QUESTIONS),
         Field(TEXT, TEXT_SETTING, dataset.text_column, CONTEXTS),

@@ -49,16 +49,16 @@ OF_ANSWERS = (
     Metric("eval/exact_match", is_higher_better=True, is_share=True),
     Metric("eval/f1", is_higher_better=True),
 )
-OF_BOTH_KINDS = (
+F1_BY_KIND = (
     Metric("eval/has_answer_f1", is_higher_better=True),
     Metric("eval/no_answer_f1", is_higher_better=True),
 )
-"""F1 of questions with an answer, and of those without one."""
+"""F1 of questions with an answer, and F1 of questions without one."""
 
 QUESTION_ANSWERING = TaskKeys(
     name="question_answering",
     package="neobert.tasks.question_answering",
-    metrics=(LOSS, *OF_BOTH_KINDS, *OF_ANSWERS),
+    metrics=(LOSS, *F1_BY_KIND, *OF_ANSWERS),
     section=QuestionAnsweringConfig,
     about="Task question_answering: columns, windows and answers.",
 )

@@ -9,11 +9,11 @@ from neobert.families.hf.architecture import HeadPath
 from neobert.families.shape import ModelShape
 from neobert.tasks.metric import Metric
 from neobert.tasks.question_answering.rows import ANSWER_SETTING, row_format
-from neobert.tasks.question_answering.section import OF_BOTH_KINDS, QUESTION_ANSWERING
+from neobert.tasks.question_answering.section import F1_BY_KIND, QUESTION_ANSWERING
 from neobert.tasks.spec import Card, Head, LabelSpec, TaskSpec
 
 OUTPUTS = 2
-"""Logits of a token: as the answer's first token, and as its last."""
+"""Number of logits of a token: as the first token of the answer, and as the last."""
 SETTINGS = "question_answering"
 """Key of config.json with the settings of predictions."""
 HEADS = {
@@ -67,7 +67,7 @@ def model_settings(config: RunConfig) -> dict[str, Any]:
 
 def reports(config: RunConfig, metric: Metric) -> bool:
     """Return whether a run reports a metric; metrics by kind of question need a null_threshold."""
-    return metric not in OF_BOTH_KINDS or QUESTION_ANSWERING.read_section(config).null_threshold is not None
+    return metric not in F1_BY_KIND or QUESTION_ANSWERING.read_section(config).null_threshold is not None
 
 
 SPEC = TaskSpec(

@@ -19,9 +19,10 @@ def content_text(content: object) -> str:
 
 
 def render_contents(messages: Sequence[Message], renderer: Renderer) -> tuple[Sequence[Message], str]:
-    """Return the messages as they were rendered, and their text; content is a string, else a text part.
+    """Render messages; return them with content as it was passed to the template, and the text.
 
-    Multimodal templates iterate over parts, and render a string as nothing. Raises `TemplateFailedError`.
+    Content is passed as strings. If the text then lacks it, because a multimodal template iterates over
+    parts, content is passed as text parts, unless that fails too. Raises `TemplateFailedError` if both fail.
     """
     contents = [content_text(message.get("content")) for message in messages]
     failure, text = None, ""

@@ -185,7 +185,7 @@ def _check_weight(message: Message, number: int, location: str) -> None:
 def _content_text(content: object, number: int, location: str) -> str:
     """Return content as one string: many templates would render a list of text parts as Python's repr.
 
-    Raises DAT020 for images, audio and other kinds of content.
+    Raises `ProjectError` DAT020 for content other than text.
     """
     if isinstance(content, str):
         return content
@@ -203,7 +203,7 @@ def _content_text(content: object, number: int, location: str) -> str:
 def _parse_call_arguments(calls: object, number: int, location: str) -> list[dict[str, Any]]:
     """Return tool calls with parsed arguments: templates would quote OpenAI's JSON strings again.
 
-    Raises DAT020 unless `calls` is a list of objects with valid JSON.
+    Raises `ProjectError` DAT020 if they are not a list of objects, or if arguments are not JSON.
     """
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise _unreadable_error(
@@ -219,9 +219,9 @@ def _parse_call_arguments(calls: object, number: int, location: str) -> list[dic
 
 
 def _parse_tool_calls(content: object, number: int, location: str) -> list[dict[str, Any]]:
-    """Return the tool calls of a message of the ShareGPT form, which holds them as JSON.
+    """Return the tool calls of a message of the ShareGPT form: JSON text, one call or a list of calls.
 
-    Raises DAT020 for invalid JSON, or a call without a name.
+    Raises `ProjectError` DAT020 if the text is not JSON, or if a call names no function.
     """
     calls = (
         _parse_json(content, f"the call of message {number}", location)
@@ -274,7 +274,7 @@ def _read_completion(values: Mapping[str, Any], location: str) -> list[Message]:
 def _read_instruction(values: Mapping[str, Any], location: str) -> list[Message]:
     """Read earlier turns, an instruction, its input and the output (the Alpaca form).
 
-    Raises DAT020 for values that are not strings.
+    Raises `ProjectError` DAT020 if a column is not a string; input and history may be null.
     """
     for column in ("instruction", "output", "input"):
         value, is_needed = values.get(column), column in ("instruction", "output")
@@ -287,9 +287,9 @@ def _read_instruction(values: Mapping[str, Any], location: str) -> list[Message]
 
 
 def _parse_history(history: object, location: str) -> Sequence[Sequence[str]]:
-    """Return the earlier turns of a row as pairs of a prompt and its answer; none for null and ''.
+    """Return the earlier turns of a row as pairs of a prompt and its answer; empty for null and ''.
 
-    Raises DAT020 for anything but a list of pairs of strings, also as JSON.
+    Raises `ProjectError` DAT020 if the history is not a list of pairs of strings, or JSON text of one.
     """
     pairs = (
         _parse_json(history, "history", location) if isinstance(history, str) and history else history or ()

@@ -68,7 +68,12 @@ class ConversationEncoder(RowEncoder):
         *,
         neutralizes: bool,
     ) -> ConversationEncoder:
-        """Build the encoder; with `neutralizes`, control tokens in messages are plain text, else refused."""
+        """Build the encoder.
+
+        Args:
+            system_prompt: system prompt of conversations that have none; None adds none.
+            neutralizes: control tokens in messages are plain text; if false, such conversations are refused.
+        """
         backend = without_post_processor(texts.backend)
         neutral = rename_control_tokens(backend, control) if neutralizes else None
         return cls(texts, backend, template, control, system_prompt, neutral)
@@ -86,7 +91,10 @@ class ConversationEncoder(RowEncoder):
         return batch.encoded(self.dtype)
 
     def _prepare(self, row: Row, batch: _Batch) -> Conversation | None:
-        """Return the conversation to render, or None if it is refused because it spells control tokens."""
+        """Return the conversation to render, or None if its messages contain control tokens.
+
+        With a `neutral` tokenizer, control tokens in messages are marked as plain text instead.
+        """
         batch.rows += 1
         messages, tools = Conversation.from_json(row[TEXT])
         conversation = Conversation(with_system(messages, self.system_prompt), tools)

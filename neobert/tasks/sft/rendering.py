@@ -29,7 +29,7 @@ MEMORY_LIMIT_BYTES = 2 << 30
 OUTPUT_FACTOR, OUTPUT_BYTES = 8, 64 << 10
 MANY_MESSAGES = 50
 REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Names of a message's text to which the library adds the others."""
+"""Keys of a message's reasoning; the library that renders adds the others to a message with one of them."""
 OTHER_DATE = datetime(2001, 9, 9)
 
 

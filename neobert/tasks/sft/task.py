@@ -23,7 +23,7 @@ MARGIN = 1.25
 
 
 def build(run: TaskInputs) -> Task:
-    """Build objective, metrics and data of a run."""
+    """Build objective, metrics and data of a supervised fine-tuning run."""
     train = run.prepared.train
     assert isinstance(train, SegmentStore), "conversations are not streamed"
     num_supervised = sum(int(marks.sum()) for marks in train.column(SUPERVISED.name))

@@ -52,7 +52,10 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
 
 
 def _tag_names(tags: Column, text: Path) -> list[str]:
-    """Return the labels, `O` first, then by type and prefix; if all are numbers, each from 0 as text."""
+    """Return the labels, `O` first, then by type and prefix; if all are numbers, each from 0 as text.
+
+    Raises `ProjectError` if there are more than `MAX_CLASSES`.
+    """
     numbers = [each for each in tags.elements if isinstance(each, int)]
     if max(numbers, default=0) >= MAX_CLASSES or len(tags.elements) > MAX_CLASSES:
         raise too_many_labels_error(tags, text, LABEL_SETTING)

@@ -18,7 +18,7 @@ SEPARATOR = "\n"
 
 
 @dataclass(frozen=True)
-class WordList:
+class WordListParser:
     """Parser of a cell that contains a list of words."""
 
     setting: str
@@ -38,7 +38,7 @@ class WordList:
 
 
 @dataclass(frozen=True)
-class TagList:
+class TagListParser:
     """Parser of a cell that contains a list of labels: names or class numbers."""
 
     setting: str

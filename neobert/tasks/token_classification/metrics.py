@@ -19,7 +19,7 @@ from neobert.parallel import World
 from neobert.tasks.token_classification.spec import OUTSIDE, tags_entities
 
 Entity = tuple[int, int, int]
-"""First word, end and type of an entity."""
+"""First word, end (exclusive) and type of an entity, as numbers."""
 Ids = NDArray[np.int64]
 
 

@@ -42,7 +42,7 @@ class WordPredictor(HeadPredictor):
     @classmethod
     def scorer(cls, classes: Sequence[str], names: Sequence[str]) -> Scorer:  # noqa: ARG003
         """Return an empty scorer of labels, and of entities if labels mark them."""
-        return LabelledWords(classes)
+        return WordScorer(classes)
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         pieces = [
@@ -91,8 +91,8 @@ class WordPredictor(HeadPredictor):
         return pieces
 
 
-class LabelledWords:
-    """Predicted labels of labelled words. A word without a predicted label is not scored, as in training."""
+class WordScorer:
+    """Scorer of predicted labels. A word without a predicted label is not scored, as in training."""
 
     def __init__(self, classes: Sequence[str]) -> None:
         self._classes, self._tagging = classes, TagScheme(classes)

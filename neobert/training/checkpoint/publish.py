@@ -47,8 +47,8 @@ def publish(
 ) -> Manifest:
     """Write a checkpoint to a temporary folder, rename and verify it, and point `latest` at it.
 
-    `write` writes the files into the folder that it receives. A failure removes the temporary folder. If only
-    `latest` cannot be updated, the checkpoint is kept and a warning is logged.
+    Returns the manifest. `write` writes the files into the folder that it receives. A failure removes the
+    temporary folder. If only `latest` cannot be updated, the checkpoint is kept and a warning is logged.
     Raises `ProjectError` CKP004 if writing fails, or if the bytes read back differ; TRN004 if a later launch
     has taken over the run.
     """

@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 def apply_retention(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
     """Update the link `best` and remove checkpoints beyond `save_total_limit`, after a complete save.
 
-    Never removed: the newest two, the best, the one that the session started from, and multiples of
-    `save_keep_every`. An `OSError` is logged, because the save itself has succeeded.
+    Never removed: the newest two, the best, the one that the session started from (`resumed_step`, None if
+    none), and multiples of `save_keep_every`. An `OSError` is logged, because the save itself has succeeded.
     """
     try:
         protected = {step for step in (resumed_step, link_best(root, trainer)) if step is not None}

@@ -121,7 +121,8 @@ class Saver:
     def finish(self, trainer: Trainer, *, is_complete: bool) -> None:
         """Wait until this step has a complete, verified checkpoint.
 
-        If the run was stopped and the save in flight failed, this step is saved once more.
+        If the run was stopped and the save in flight failed, this step is saved once more. Raises the error
+        of the last save.
         """
         self._finish_save(trainer, may_fail=not is_complete)
         if self.is_due(trainer):
@@ -289,7 +290,10 @@ def _weights_to_save(trainer: Trainer) -> dict[str, Tensor]:
 
 
 def _optimizer_state_to_save(trainer: Trainer) -> dict[str, Tensor]:
-    """Return the optimizer state that this rank copies: its shards, or all of it on rank 0."""
+    """Return the optimizer state that this rank copies: its shards or, on rank 0 of replicas, all of it.
+
+    Empty on other ranks of replicas.
+    """
     if trainer.world.is_main or trainer.world.is_sharded:
         return optimizer_tensors(trainer.task.model, trainer.optimizer)
     return {}

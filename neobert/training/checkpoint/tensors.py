@@ -29,7 +29,7 @@ AVERAGED = "weight/"
 Tensors = dict[str, Tensor]
 Description = tuple[torch.Size, torch.dtype]
 SLAB_BYTES = 4 * 2**30
-"""Largest slab. Small ones leave memory unused behind large tensors."""
+"""Maximum slab size, unless one tensor is larger. Small slabs leave memory unused behind large tensors."""
 ALIGNMENT_BYTES = 64
 Layout = dict[str, Description]
 

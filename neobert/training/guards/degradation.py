@@ -36,7 +36,7 @@ FIRST_TIME = "first seen"
 
 def count_fallbacks(task: Task) -> int:
     """Return the number of transformer blocks whose last attention kernel is not the chosen one."""
-    return sum(ran != task.backbone.attention for ran in task.attention_ran.values())
+    return sum(ran != task.backbone.attention for ran in task.attention_used.values())
 
 
 class DegradationWatch:

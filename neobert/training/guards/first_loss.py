@@ -51,8 +51,8 @@ class FirstLossCheck:
             CODE,
             f"{SOURCE_LOSS} is {found:.4f} before the first step, {rise} (limit {LIMIT:.1%}): the model does "
             "not compute what its weights were trained for",
-            "compare the section model, above all rope_theta, with the parent run's resolved.json; "
-            f"to train anyway, remove {PATH}",
+            "set the keys of section model, above all rope_theta, to the values in the parent run's "
+            f"resolved.json; to train anyway, remove {PATH}",
             PATH,
             EXIT_TRAINING_FAILED,
         )
@@ -61,7 +61,8 @@ class FirstLossCheck:
 def first_loss_check(config: RunConfig) -> FirstLossCheck | None:
     """Return the hook if the run evaluates on its parent run's evaluation text, else None.
 
-    Also None if the evaluations differ in documents or masks, or if the parent run was not evaluated.
+    Also None if the evaluations differ in documents or masks, or if the parent run was not evaluated. Raises
+    `ProjectError` CKP007 if the parent run's checkpoint is unusable.
     """
     weights, place = initial_weights(config), config.trainer.eval_source_path
     parent = None if place is None else find_run_checkpoint(Path(place))

@@ -29,7 +29,8 @@ def compare_replicas(trainer: Trainer) -> None:
         raise ProjectError(
             code="DST005",
             message=f"replicas of the model differ ({named}), and were not saved",
-            hint="check these GPUs for memory errors, then resume: no earlier checkpoint is affected",
+            hint="check these GPUs for memory errors (nvidia-smi -q -d ECC), then resume: earlier "
+            "checkpoints are not affected",
             place=f"step {trainer.progress.step}",
             exit_code=EXIT_TRAINING_FAILED,
         )

@@ -14,7 +14,7 @@ from neobert.training.state.trainer import Trainer
 DEAD_GATE, COLLAPSE = "dead_gate", "gate_collapse"
 DEAD_CODE, READS_CODE = "DGR002", "NSA101"
 MAX_DEAD_SHARE = 0.25
-"""Share of the layers; the first layers of a sound model may have no use for a branch."""
+"""Maximum share of layers with a dead gate; the first layers of a sound model may not need each branch."""
 WARNED_LINES, LAST_LINES = 3, 10
 LEAST_ENTROPY, LARGEST_GATE = 0.5, 0.9
 SETTLED_STEP = 200

@@ -91,7 +91,7 @@ class EarlyStopping:
     best: float = float("-inf")
     num_worse: int = 0
 
-    def note(self, value: float | None) -> None:
+    def count_evaluation(self, value: float | None) -> None:
         """Count an evaluation, unless the metric has no value: it is then neither better nor worse."""
         if value is None:
             return
@@ -103,7 +103,7 @@ class EarlyStopping:
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
         """Count this step's evaluation, if there is one, and end the run if patience has run out."""
         if self.metric in report.metrics:
-            self.note(report.metrics[self.metric])
+            self.count_evaluation(report.metrics[self.metric])
             self.end_if_due(trainer)
 
     def end_if_due(self, trainer: Trainer) -> None:
@@ -128,5 +128,5 @@ def build_early_stopping(config: RunConfig, run_dir: Path, first_step: int) -> E
     for row in read_rows(path) if path.exists() else ():
         # As in an uninterrupted run: the evaluation before training is not compared.
         if row["step"] > first_step and stopping.metric in row:
-            stopping.note(row[stopping.metric])
+            stopping.count_evaluation(row[stopping.metric])
     return stopping

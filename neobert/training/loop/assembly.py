@@ -189,7 +189,10 @@ def _initial_progress(start: StartCheckpoint | None, run_dir: Path, device: torc
 
 
 def start_world(config: RunConfig) -> World:
-    """Join the ranks of a run, with all cores and seeded generators. Raises `ProjectError` BUD002."""
+    """Join the ranks of a run, with all cores and seeded generators, and return the world of this rank.
+
+    Raises `ProjectError` BUD002 if the number of ranks is not the config's.
+    """
     use_all_cores()
     world = World.from_config(config)
     refuse_other_world(config, world)
@@ -240,7 +243,12 @@ def assemble(
 ) -> Trainer:
     """Prepare the data, on rank 0 first, then the model, and build the trainer.
 
-    Raises `StopRequested` if a stop is requested while data is prepared.
+    Raises `StopRequested` if a stop is requested while data is prepared, and `ProjectError` for data, a model
+    or a checkpoint that cannot be used.
+
+    Args:
+        start: checkpoint to restore; None for a fresh start.
+        phases: receiver of the progress; None: a new one.
     """
     phases = phases or PhaseTracker()
     with signals.raise_on_request(), world.main_first(), forward_progress(phases.describe):

@@ -174,7 +174,8 @@ def train(
 ) -> bool:
     """Train with all hooks and save a last checkpoint; return True if complete, False if stopped early.
 
-    `added_hooks` run in addition to the hooks of `build_hooks`. Raises the failure that stopped training.
+    `added_hooks` run in addition to the hooks of `build_hooks`. After the checkpoint, raises the failure in
+    `trainer.state.failure`, if there is one.
     """
     # Preparing text takes minutes: if the directory was deleted since, opening files would recreate it.
     directory.check(trainer)
@@ -317,7 +318,7 @@ def open_telemetry(trainer: Trainer) -> Iterator[MetricsWriter]:
 
 
 def start_trackers(trainer: Trainer) -> Sequence[BackgroundTracker]:
-    """Start the configured experiment trackers and return them."""
+    """Start the configured experiment trackers. Raises `ProjectError` TRK001 without its package."""
     config, run_dir, first_step = trainer.config, trainer.run_dir, trainer.progress.first_open_step
     names = requested_trackers(config.trackers, with_wandb=config.wandb.enabled)
     if not names:

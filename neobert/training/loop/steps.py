@@ -69,6 +69,7 @@ def run_hooks(trainer: Trainer, hooks: Sequence[Hook]) -> None:
 def run_step(trainer: Trainer) -> None:
     """Do one optimizer step. Raises `StopRequested` before the step if any rank has a stop request.
 
+    Raises `ProjectError` for a weight without gradient in step 1, and on a CPU for a bad loss or gradient.
     All microbatches are fetched first, so that the loss can be divided by the number of targets of the whole
     step, over all ranks and accumulated microbatches, and a stop never interrupts a step.
     """
@@ -79,7 +80,7 @@ def run_step(trainer: Trainer) -> None:
         with stopwatch.section("data_wait"):
             trainer.phases.enter(DATA_WAIT, progress.step)
             batches = fetch_batches(trainer)
-            stopwatch.note(COLLATE, sum(batch.collate_ms for batch in batches))
+            stopwatch.add_time(COLLATE, sum(batch.collate_ms for batch in batches))
             trainer.phases.enter(COLLECTIVE)
             num_targets, num_tokens = sum_counts(trainer, batches)
         trainer.phases.enter(COMPILE if is_early else STEP)
@@ -147,7 +148,10 @@ def accumulate(trainer: StepServices, batches: Sequence[Batch], num_targets: int
 
 
 def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor, num_targets: int) -> None:
-    """Check loss and gradient norm for NaN, infinity and loss spikes, and clip the gradients."""
+    """Check loss and gradient norm for NaN, infinity and loss spikes, and clip the gradients.
+
+    Gradients are clipped to `trainer.gradient_clipping`, unless that is None.
+    """
     grad_norm = trainer.world.gradient_norm(trainer.module)
     step = trainer.progress.step + 1
     trainer.guard.remember(step, map(trainer.task.describe, batches))

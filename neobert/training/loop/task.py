@@ -217,9 +217,9 @@ class Task:
         return self.backbone.model
 
     @property
-    def attention_ran(self) -> Mapping[int, str]:
+    def attention_used(self) -> Mapping[int, str]:
         """Attention kernel that each transformer block used in training, by block number."""
-        return self.objective.attention_ran
+        return self.objective.attention_used
 
     def save(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
         """Write a folder for `from_pretrained`. `weights` are full tensors by name, perhaps `LazyWeights`."""

@@ -150,7 +150,7 @@ def _trainer_fields(trainer: Trainer) -> Line:
         **asdict(trainer.state.last_metrics),
         **memory_fields(world.device),
         "gpu_mem_peak_percent": peak_percent(world.device),
-        "attention_kernel": summarize_kernels(trainer.task.attention_ran),
+        "attention_kernel": summarize_kernels(trainer.task.attention_used),
         "compute_dtype": str(world.compute_dtype).removeprefix("torch."),
         "recompiles": trainer.state.recompiles,
         "kernel_fallbacks": trainer.state.kernel_fallbacks,

@@ -210,7 +210,10 @@ class MetricsWriter:
                 trainer.state.warn(f"tracker_{tracker.name}", problem)
 
     def sync(self) -> None:
-        """Sync metrics.jsonl to disk, so that no checkpoint is newer than the metrics on disk."""
+        """Sync metrics.jsonl to disk, so that no checkpoint is newer than the metrics on disk.
+
+        Does nothing on ranks that write no metrics.
+        """
         if self._writer is not None:
             self._writer.sync()
 

@@ -91,7 +91,7 @@ class Stopwatch:
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
-        """Time the enclosed code as a section of the current step."""
+        """Time the enclosed code as a section of the current step, if `name` is one of the sections."""
         if name not in self._sections:
             yield
             return
@@ -99,8 +99,11 @@ class Stopwatch:
         yield
         self._steps[-1].append((name, start, self._record_time()))
 
-    def note(self, name: str, took_ms: float) -> None:
-        """Add a time measured elsewhere to the current step."""
+    def add_time(self, name: str, took_ms: float) -> None:
+        """Add a section's time, in milliseconds, to the current step; it was measured elsewhere.
+
+        Does nothing for a name that is not one of the sections.
+        """
         if name in self._sections:
             self._steps[-1].append((name, 0.0, took_ms / 1000))
 

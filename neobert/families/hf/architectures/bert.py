@@ -9,7 +9,7 @@ from neobert.families.shape import ModelShape
 
 
 def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
-    """Return the shape of a BERT, with learned positions and token types."""
+    """Return the shape of a BERT, with learned positions and token types. Raises `ProjectError` MOD006."""
     return post_norm_shape(
         settings,
         vocab_size,

@@ -16,7 +16,7 @@ from neobert.families.hf.settings import Settings
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks, which may have norms of queries and keys."""
+    """Describe the blocks of Cohere, which may have norms of queries and keys."""
     has_norms = settings.flag("use_qk_norm", False)
     return Blocks(
         causal_attention(sizes),

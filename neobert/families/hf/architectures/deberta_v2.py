@@ -24,11 +24,11 @@ LAYERS = (
 )
 SIZES = {"hidden_size": 1536, "num_hidden_layers": 24, "num_attention_heads": 24, "intermediate_size": 6144}
 TERMS = {"c2p": "attention.self.pos_key_proj", "p2c": "attention.self.pos_query_proj"}
-"""Projections of positions, by the scores that they are for."""
+"""Projections of the position table, by the attention term (a value of pos_att_type) that they compute."""
 
 
 def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
-    """Return the shape of a DeBERTa-v2 or v3. Raises `ProjectError` for unsupported settings."""
+    """Return the shape of a DeBERTa-v2 or v3. Raises `ProjectError` MOD006 for unsupported settings."""
     if settings.size("conv_kernel_size", 0, least=0):
         raise settings.invalid_value_error(
             "conv_kernel_size", "0: the convolution of the first block is not supported"

@@ -19,7 +19,7 @@ SIZES = {"dim": 768, "n_layers": 6, "n_heads": 12, "hidden_dim": 3072}
 
 
 def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
-    """Return the shape of a DistilBERT, which has no token types."""
+    """Return the shape of a DistilBERT, which has no token types. Raises `ProjectError` MOD006."""
     return post_norm_shape(
         settings,
         vocab_size,

@@ -12,7 +12,7 @@ SIZES = {"hidden_size": 256, "num_hidden_layers": 12, "num_attention_heads": 4, 
 
 
 def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
-    """Return the shape of an ELECTRA, with the head of masked words, which its generator has."""
+    """Return the shape of an ELECTRA with its generator's masked-word head. Raises `ProjectError` MOD006."""
     return post_norm_shape(
         settings,
         vocab_size,

@@ -11,7 +11,7 @@ from neobert.families.hf.settings import Settings
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks. Its decoder has a bias where the feed-forward has them."""
+    """Describe the blocks of EuroBERT; `mlp_bias` adds a bias to the decoder too."""
     blocks = llama.describe(settings, sizes)
     attention = replace(blocks.attention, direction="bidirectional")
     return blocks._replace(attention=attention, has_decoder_bias=settings.flag("mlp_bias", False))

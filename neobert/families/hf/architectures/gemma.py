@@ -24,7 +24,10 @@ from neobert.families.hf.windows import causal_window, sliding_layers
 
 
 def describe(settings: Settings, sizes: Sizes, **attention: Any) -> Blocks:
-    """Describe the blocks; `attention` as in `AttentionSpec`. Raises MOD006 for bidirectional attention."""
+    """Describe the blocks of Gemma; `attention` are fields of `AttentionSpec`.
+
+    Raises `ProjectError` MOD006 for bidirectional attention.
+    """
     if settings.flag("use_bidirectional_attention", False):
         raise settings.invalid_value_error(
             "use_bidirectional_attention", "false: only causal attention is supported"

@@ -18,7 +18,7 @@ STORED = StoredVectors(hidden=2, queries=5, wide_hidden=8)
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks, with biases of queries, keys and values by default."""
+    """Describe the blocks of GLM-4, with biases of queries, keys and values by default."""
     biased = QUERIES_KEYS_VALUES * settings.flag("attention_bias", True)
     return Blocks(
         causal_attention(sizes),

@@ -25,7 +25,10 @@ STORED = StoredVectors(width=5, hidden=10, queries=0, wide_hidden=2)
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks. Raises MOD006 if their attention differs. A norm has a scale and a shift."""
+    """Describe the blocks of GPT-2. A norm has a scale and a shift.
+
+    Raises `ProjectError` MOD006 for cross-attention, and for scores scaled by the number of the block.
+    """
     for name in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
         if settings.flag(name, False):
             raise settings.invalid_value_error(name, "false: all blocks must have the same attention")

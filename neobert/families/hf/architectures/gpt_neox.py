@@ -13,7 +13,7 @@ STORED = StoredVectors(width=2, hidden=7, queries=0, wide_hidden=1)
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks. A norm has a scale and a shift."""
+    """Describe the blocks of GPT-NeoX. A norm has a scale and a shift."""
     hidden, width = sizes.hidden, sizes.width
     linear = {
         ATTENTION[0]: Linear(hidden, 3 * hidden, Layout(QKV, sizes.heads)),

@@ -9,7 +9,7 @@ from neobert.families.hf.settings import Settings
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks, with factors on scores and embeddings."""
+    """Describe the blocks of Granite, with factors on scores and embeddings."""
     scale = custom_scale(sizes, settings.number("attention_multiplier", 1.0))
     return llama.describe(settings, sizes)._replace(
         attention=causal_attention(sizes, scale=scale),

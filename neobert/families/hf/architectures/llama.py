@@ -14,7 +14,7 @@ from neobert.families.hf.settings import Settings
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks, whose linear layers may have biases."""
+    """Describe the blocks of a Llama, whose linear layers may have biases."""
     return Blocks(causal_attention(sizes), gated_layers(sizes), biased_layers(settings))
 
 

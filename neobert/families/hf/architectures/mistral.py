@@ -8,7 +8,7 @@ from neobert.families.hf.windows import causal_window
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks; a null `sliding_window` disables the window."""
+    """Describe the blocks of Mistral; a null `sliding_window` disables the window."""
     window = causal_window(settings, range(sizes.layers), 4096)
     return Blocks(causal_attention(sizes, window=window), gated_layers(sizes))
 

@@ -18,7 +18,10 @@ from neobert.families.shape import ModelShape, ParameterCount
 
 
 def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
-    """Return the shape of a ModernBERT, most of whose blocks attend within a window."""
+    """Return the shape of a ModernBERT, whose local blocks attend within a window.
+
+    Raises `ProjectError` MOD006 for an invalid setting.
+    """
     hidden, layers = settings.size("hidden_size", 768), settings.size("num_hidden_layers", 22)
     heads, width = settings.size("num_attention_heads", 12), settings.size("intermediate_size", 1152)
     is_tied = settings.flag("tie_word_embeddings", True)

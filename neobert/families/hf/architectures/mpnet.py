@@ -23,7 +23,7 @@ PADDING = Padding(1, is_fixed=True)
 
 
 def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
-    """Return the shape of an MPNet; all blocks share one table of biases."""
+    """Return the shape of an MPNet; all blocks share one table of biases. Raises `ProjectError` MOD006."""
     found = post_norm_shape(
         settings,
         vocab_size,

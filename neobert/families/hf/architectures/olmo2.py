@@ -15,7 +15,7 @@ from neobert.families.hf.settings import Settings
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks. The norms of queries and keys go over all heads."""
+    """Describe the blocks of OLMo 2, which normalize queries and keys over all heads at once."""
     return Blocks(
         causal_attention(sizes),
         gated_layers(sizes),

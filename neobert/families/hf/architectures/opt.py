@@ -17,9 +17,9 @@ ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_a
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks. A norm has a scale and a shift.
+    """Describe the blocks of OPT. A norm has a scale and a shift.
 
-    Raises MOD006 for layer dropout, or for embeddings of another width.
+    Raises `ProjectError` MOD006 for dropped layers, and for embeddings of another width than the blocks.
     """
     if settings.number("layerdrop", 0.0):
         raise settings.invalid_value_error("layerdrop", "0: a block that is left out would get no gradient")

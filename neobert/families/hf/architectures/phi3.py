@@ -19,7 +19,7 @@ STORED = StoredVectors(hidden=2, queries=5, wide_hidden=4)
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks, with windows only if `sliding_window` is set."""
+    """Describe the blocks of Phi-3, with windows only if `sliding_window` is set."""
     window = causal_window(settings, range(sizes.layers), None)
     attention = stacked_attention(sizes, "self_attn.qkv_proj") | output_layer(sizes, "self_attn.o_proj")
     return Blocks(

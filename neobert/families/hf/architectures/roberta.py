@@ -12,7 +12,10 @@ from neobert.families.shape import ModelShape
 
 
 def shape(settings: Settings, vocab_size: int, positions: int, *, architecture: str) -> ModelShape:
-    """Return the shape of a RoBERTa, whose position embedding has rows that no token uses."""
+    """Return the shape of a RoBERTa, whose position embedding has rows that no token uses.
+
+    Raises `ProjectError` MOD006 for an invalid setting.
+    """
     unused = 1 + settings.size("pad_token_id", PADDING.token_id, least=0)
     return post_norm_shape(
         settings,

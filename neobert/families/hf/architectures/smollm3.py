@@ -10,7 +10,10 @@ from neobert.families.hf.windows import causal_window, sliding_layers
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks; blocks without positions may have windows."""
+    """Describe the blocks of SmolLM3; the blocks without positions may have windows.
+
+    Raises `ProjectError` MOD006 for an invalid list of these blocks.
+    """
     attention = causal_attention(sizes, window=_sliding_window(settings, sizes.layers))
     return llama.describe(settings, sizes)._replace(attention=attention, is_tied=True)
 
@@ -18,7 +21,7 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
 def _sliding_window(settings: Settings, layers: int) -> Window | None:
     """Return the window of the blocks without positions, or None unless `use_sliding_window` is true.
 
-    Raises MOD006 if `no_rope_layers` is not a list with a value per block.
+    Raises `ProjectError` MOD006 unless `no_rope_layers` has a value for each block.
     """
     if not settings.flag("use_sliding_window", False):
         return None

@@ -16,7 +16,7 @@ from neobert.families.linear import Linear
 
 
 def describe(settings: Settings, sizes: Sizes) -> Blocks:
-    """Describe the blocks. A norm has a scale and a shift."""
+    """Describe the blocks of StarCoder2. A norm has a scale and a shift."""
     linear = separate_attention(sizes) | {
         "mlp.c_fc": Linear(sizes.hidden, sizes.width),
         "mlp.c_proj": Linear(sizes.width, sizes.hidden),
