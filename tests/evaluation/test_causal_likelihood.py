@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Pr
 from neobert.evaluation.likelihood.blimp import evaluate_blimp
 from neobert.evaluation.likelihood.job import Settings
 from neobert.evaluation.likelihood.load import load_scorer
+from neobert.evaluation.likelihood.next_tokens import NextTokenScorer
 from neobert.evaluation.likelihood.pseudo_perplexity import evaluate_texts
 from tests.framed_tokenizers import END, tokenizer_of
 
@@ -46,27 +48,40 @@ def loaded(folder: Path) -> tuple[Any, PreTrainedTokenizerFast]:
     return model, PreTrainedTokenizerFast.from_pretrained(folder)
 
 
+@cache
+def loaded_scorer(folder: Path) -> NextTokenScorer:
+    return load_scorer(folder, max_length=MOST)
+
+
 def by_transformers(folder: Path, texts: list[str]) -> np.ndarray:
-    """The definition: each token from at least half a window before it, in fp64."""
+    """The definition: each token from at least half a window before it, in fp64.
+
+    Contexts of one length are rows of one batch; none is padded.
+    """
     model, tokenizer = loaded(folder)
     framed = tokenizer("").input_ids
     start = framed[:1] or [tokenizer.eos_token_id]
-    found = np.zeros((len(texts), 2))
+    contexts: dict[int, list[tuple[int, int, list[int]]]] = defaultdict(list)
     for number, text in enumerate(texts):
         ids = start + tokenizer(text, add_special_tokens=False).input_ids
         for place in range(1, len(ids)):
             step = max(0, -(-(place + 1 - MOST) // (MOST // 2)))
             stop = min(len(ids), MOST + step * (MOST // 2))
             context = ids[max(0, stop - MOST) : place]
-            with torch.no_grad():
-                logits = model(torch.tensor([context])).logits[0, -1]
-            found[number] += [float(logits.log_softmax(-1)[ids[place]]), 1]
+            contexts[len(context)].append((number, ids[place], context))
+    found = np.zeros((len(texts), 2))
+    for rows in contexts.values():
+        with torch.no_grad():
+            logits = model(torch.tensor([context for *_, context in rows])).logits[:, -1]
+        for (number, token, _), scores in zip(rows, logits.log_softmax(-1), strict=True):
+            found[number] += [float(scores[token]), 1]
     return found
 
 
 @given(texts=TEXTS, tokens_per_run=st.integers(1, 60))
 def test_windows_in_packed_runs_equal_one_token_at_a_time(folder, texts, tokens_per_run):
-    scorer = load_scorer(folder, max_length=MOST, tokens_per_run=tokens_per_run)
+    scorer = loaded_scorer(folder)
+    scorer.tokens_per_run = tokens_per_run
     np.testing.assert_allclose(scorer.score(texts), by_transformers(folder, texts), rtol=1e-5, atol=1e-6)
 
 
