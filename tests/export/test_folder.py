@@ -93,7 +93,7 @@ def test_trust_changes_nothing_here(make_model, tmp_path, monkeypatch):
     assert loaded.decoder.weight.data_ptr() == loaded.model.encoder.weight.data_ptr()
 
 
-def load_elsewhere(*folders: Path) -> list[dict]:
+def load_elsewhere(python: str, *folders: Path) -> list[dict]:
     """Load folders in a process that has not this project; return what it reports of each.
 
     The process ends by loading the first without trust, before and after an import of this project.
@@ -102,7 +102,7 @@ def load_elsewhere(*folders: Path) -> list[dict]:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(place / "modules")}
     script = Path(__file__).with_name("load_elsewhere.py")
     done = subprocess.run(
-        [sys.executable, "-I", str(script), *map(str, folders)],
+        [python, "-I", str(script), *map(str, folders)],
         env=environment,
         cwd=place,
         stdin=subprocess.DEVNULL,
@@ -115,8 +115,8 @@ def load_elsewhere(*folders: Path) -> list[dict]:
 
 
 @pytest.mark.e2e
-def test_it_loads_where_the_project_is_not_installed(make_model, tokenizer_dir, tmp_path):
-    """Tied, untied, and saved again after training here; it starts one interpreter for all of that."""
+def test_it_loads_where_the_project_is_not_installed(make_model, tokenizer_dir, tmp_path, warm_python):
+    """Tied, untied, and saved again after training here; one process without the project loads them."""
     models = {
         tmp_path / f"{name}-1.0": make_model(tie_word_embeddings=name == "tied")
         for name in ("tied", "untied")
@@ -124,7 +124,7 @@ def test_it_loads_where_the_project_is_not_installed(make_model, tokenizer_dir, 
     for folder, model in models.items():
         write_hf_folder(model, read_tokenizer_files(tokenizer_dir), folder)
     models[tmp_path / "tuned-1.0"] = tune(tmp_path / "untied-1.0", tmp_path / "tuned-1.0")
-    for (folder, model), report in zip(models.items(), load_elsewhere(*models), strict=True):
+    for (folder, model), report in zip(models.items(), load_elsewhere(warm_python, *models), strict=True):
         assert report["module"] == "transformers_modules"
         assert report["imported"] == []
         assert report["kernel_for_short_rows"] in {kernel.name for kernel in find_attention_kernels("auto")}
