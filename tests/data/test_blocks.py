@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config.schema import DatasetConfig, MixtureCorpus
+from neobert.data.sources import python_docs
 from neobert.data.sources.blocks import Block, assign_parts, split_into_blocks
 from neobert.data.sources.corpus import open_corpus
 from neobert.data.sources.readers import TextSource
@@ -71,7 +72,11 @@ def test_the_blocks_of_a_mixture_name_their_corpus(folder):
     assert len({block.key for block in blocks}) == 7
 
 
-def test_text_without_files_has_blocks_of_rows():
+def test_text_without_files_has_blocks_of_rows(monkeypatch):
+    """`test_sources.py` reads the documents themselves, which takes seconds."""
+    monkeypatch.setattr(
+        python_docs, "_docstrings", lambda _: ((f"docstring {number}", "class") for number in range(5000))
+    )
     corpus = open_corpus(DatasetConfig(name="builtin:python-docs", eval_samples=10))
     blocks = split_into_blocks(corpus.train)
     assert len(blocks) > 3
