@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 from launcher.commands.previewed_text import (
@@ -215,10 +217,20 @@ def _read_text_or_table(
         message = f"task {request.task} reads its columns from local files, but --text is not given"
         hint = "add --text FILE: CSV, TSV, JSON lines or parquet"
         raise ProjectError("usage", message, hint, "", EXIT_USAGE)
+    if (inferring := _inferring_module(spec)) is None:
+        message = f"init infers no columns for task {spec.name}: there is no {spec.keys.package}.inferred"
+        hint = f"write a run file with `task: {spec.name}` and dataset.path, or add this module"
+        raise ProjectError("usage", message, hint, "--task", EXIT_USAGE)
     try:
-        return None, import_module(f"{spec.keys.package}.inferred").infer(request.text, request.named)
+        return None, inferring.infer(request.text, request.named)
     except ProjectError as error:
         raise as_text_option_error(error) from None
+
+
+def _inferring_module(spec: TaskSpec) -> ModuleType | None:
+    """Import the module with a task's function `infer`; None if the task has none."""
+    name = f"{spec.keys.package}.inferred"
+    return None if find_spec(name) is None else import_module(name)
 
 
 def _conversation_task(request: RunFileRequest, spec: TaskSpec) -> TaskSpec | None:
@@ -228,9 +240,11 @@ def _conversation_task(request: RunFileRequest, spec: TaskSpec) -> TaskSpec | No
     `_read_text_or_table` reports the row.
     """
     for each in SPECS.values():
-        if each.stores_targets and each.predicts == spec.predicts and request.text is not None:
+        if not each.stores_targets or each.predicts != spec.predicts or request.text is None:
+            continue
+        if (inferring := _inferring_module(each)) is not None:
             try:
-                import_module(f"{each.keys.package}.inferred").infer(request.text, request.named)
+                inferring.infer(request.text, request.named)
             except ProjectError as error:
                 if error.code not in OF_CONVERSATIONS:
                     continue
@@ -250,11 +264,12 @@ def _suggest_other_tasks(text: Path | None, chosen: TaskSpec) -> Iterator[str]:
         yield from () if chosen.stores_targets else _suggest_answer_task(text)
         return
     for spec in SPECS.values():
+        if not spec.reads_table or spec.stores_targets or (inferring := _inferring_module(spec)) is None:
+            continue
         with suppress(ProjectError):
-            if spec.reads_table and not spec.stores_targets:
-                import_module(f"{spec.keys.package}.inferred").infer(text)
-                targets = "pairs" if spec.predicts == "pairs" else "labels"
-                yield f"to train on its {targets}, add --task {spec.name}"
+            inferring.infer(text)
+            targets = "pairs" if spec.predicts == "pairs" else "labels"
+            yield f"to train on its {targets}, add --task {spec.name}"
 
 
 def _suggest_answer_task(text: Path) -> Iterator[str]:

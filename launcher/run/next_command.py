@@ -32,7 +32,7 @@ def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
         if spec is None:  # a damaged record
             trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
             return f"AutoModel.from_pretrained({str(checkpoint)!r}{trust})"
-        if spec.labels is not None:
+        if spec.predicts == "labels":
             return f"{shlex.join(['neobert-launch', 'predict', str(checkpoint)])} FILE"
         if spec.predicts == "pairs":
             return f"{shlex.join(['neobert-launch', 'encode', str(checkpoint)])} TEXTS --index FOLDER"

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -383,6 +384,19 @@ def test_a_table_with_labels_and_no_task_is_read_as_text_and_says_so(command, mo
     assert new["inferred"] == [
         "reviews.csv is read as plain text; to train on its labels, add --task classification"
     ]
+
+
+def test_a_task_that_infers_nothing_stops_no_other_task(command, monkeypatch):
+    """A module `inferred` is optional: `init` of a text passes over a task without one."""
+    for name in ("contrastive", "sft"):
+        keys = replace(SPECS[name].keys, package="neobert.tasks.pretraining")
+        monkeypatch.setitem(SPECS, name, replace(SPECS[name], keys=keys))
+    command("init", "new.yaml", "--text", "reviews.csv", "--device", "cpu").passed()
+    refused = command("init", "b.yaml", "--text", "reviews.csv", "--task", "contrastive")
+    assert refused.code == 2
+    message = "init infers no columns for task contrastive: there is no neobert.tasks.pretraining.inferred"
+    assert message in refused.err
+    assert "write a run file with `task: contrastive` and dataset.path" in refused.err
 
 
 def test_a_table_of_answers_in_other_columns_has_a_note_on_their_task(command):

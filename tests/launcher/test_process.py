@@ -15,6 +15,7 @@ from launcher.process.trainer_process import Topology, child_environment, traine
 from launcher.run.next_command import resume_command
 from launcher.run.summary import summarize_run, summary_text
 from neobert.errors import ProjectError
+from neobert.tasks.specs import SPECS
 
 RESOLVED, LOGS = Path("/run/resolved.json"), Path("/run/logs")
 
@@ -215,7 +216,9 @@ def test_a_checkpoint_that_was_refused_is_not_offered_again(tmp_path, monkeypatc
     assert "--resume auto" in failed.next_command
 
 
-def test_the_model_to_load_is_the_best_one_where_there_is_one(tmp_path):
+def test_the_model_to_load_is_the_best_one_where_there_is_one(tmp_path, monkeypatch):
+    derived = replace(SPECS["classification"], labels=None)  # labels that the task computes from the text
+    monkeypatch.setitem(SPECS, "derived", derived)
     for step in (5, 10):
         (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
     (tmp_path / "checkpoints" / "latest").symlink_to("10")
@@ -227,6 +230,7 @@ def test_the_model_to_load_is_the_best_one_where_there_is_one(tmp_path):
         assert ending.next_command.endswith(f"from_pretrained('{tmp_path}/checkpoints/{loaded}')")
     for task, command in (
         ("classification", f"predict {tmp_path}/checkpoints/5 FILE"),
+        ("derived", f"predict {tmp_path}/checkpoints/5 FILE"),
         ("causal", f"evaluate generation {tmp_path}/checkpoints/5 FILE"),
         ("sft", f"chat {tmp_path}/checkpoints/5"),
         ("pretrain", f"predict {tmp_path}/checkpoints/5 'A text with a [MASK].'"),
