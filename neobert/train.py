@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from traceback import extract_tb
 from typing import NoReturn
 
 from neobert import __version__
@@ -30,6 +31,7 @@ log = logging.getLogger("neobert.train")
 
 USAGE = "usage: python -m neobert.train RUN_DIR/resolved.json [--again]"
 AGAIN = "--again"
+PACKAGE = Path(__file__).parent
 
 # A process that used a GPU can take seconds to die, and its connections close before. Without this wait,
 # torchrun sees first the rank that lost a connection, and never reports the rank that was killed.
@@ -113,21 +115,28 @@ def report(error: ProjectError) -> int:
     return error.exit_code
 
 
-def unexpected_error(error: Exception, run_dir: Path) -> ProjectError:
+def unexpected_error(error: Exception, run_dir: Path | None = None) -> ProjectError:
     """Convert an unexpected exception to a `ProjectError` with a one-line message and a hint.
 
-    The code is CKP004 for a full disk, else TRN001.
+    The code is CKP004 for a full disk, else TRN001. `run_dir`: None for a trial, which keeps no log.
     """
     if isinstance(error, OSError) and error.errno in NO_ROOM:
         hint = f"free disk space, then {_resume_hint(run_dir)}"
         return ProjectError(
             "CKP004", describe_write_error(error), hint, error.filename or "", EXIT_TRAINING_FAILED
         )
-    hint = f"fix the cause (the rank's log has the traceback), then {_resume_hint(run_dir)}"
+    log_note = "" if run_dir is None else " (the rank's log has the traceback)"
+    hint = f"fix the cause{log_note}, then {_resume_hint(run_dir)}"
     if type(error).__name__ == "OutOfMemoryError":
         hint = "lower trainer.per_device_train_batch_size and raise trainer.gradient_accumulation_steps"
-    message = f"training failed: {type(error).__name__}: {error}".splitlines()[0]
+    message = f"training failed: {type(error).__name__}: {error}".splitlines()[0] + _raised_at(error)
     return ProjectError("TRN001", message, hint, exit_code=EXIT_TRAINING_FAILED)
+
+
+def _raised_at(error: Exception) -> str:
+    """Return ` (at FILE:LINE)` for the last line of this project's code that raised, or an empty string."""
+    own = [each for each in extract_tb(error.__traceback__) if Path(each.filename).is_relative_to(PACKAGE)]
+    return f" (at {Path(own[-1].filename).relative_to(PACKAGE.parent)}:{own[-1].lineno})" if own else ""
 
 
 def is_connection_lost(error: Exception) -> bool:
@@ -135,8 +144,10 @@ def is_connection_lost(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and any(text in str(error) for text in CLOSED)
 
 
-def _resume_hint(run_dir: Path) -> str:
+def _resume_hint(run_dir: Path | None) -> str:
     """Return the hint to continue a failed run: resume if it has a checkpoint, else launch again."""
+    if run_dir is None:
+        return "launch again"
     steps = checkpoint_steps(run_dir / CHECKPOINTS)
     if not steps:
         return "launch again: no checkpoint was written, so training starts at step 0"

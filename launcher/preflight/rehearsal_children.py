@@ -288,7 +288,7 @@ def _early_end_error(state: RehearsalState, part: str, child: subprocess.Popen[b
     if error is not None and error.code in STOPS:
         return StoppedError(error.code, error.message)
     return IncompleteError(
-        f"the rehearsal ended at: {state.reported_stage(part)}; {_failure_reason(state, child)}"
+        f"{_failure_reason(state, child)}; the rehearsal ended at: {state.reported_stage(part)}"
     )
 
 

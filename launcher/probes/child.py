@@ -173,6 +173,7 @@ def _module_or_program(command: Sequence[str]) -> str:
 
 
 def _last_output(output: bytes, returncode: int) -> str:
-    lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
+    # Of a traceback, the marks below a line of code say nothing without their column.
+    lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip(" \t~^")]
     ended = f"exit {returncode}" if returncode >= 0 else f"killed by {signal_name(-returncode)}"
     return " / ".join(lines[-TAIL_LINES:]) or ended

@@ -224,7 +224,7 @@ def main(arguments: list[str]) -> int:
         return error.exit_code
     except Exception as error:
         log.exception("the arm failed")
-        reported = unexpected_error(error, Path(arguments[0]).with_suffix(""))
+        reported = unexpected_error(error)
         write_error_file(reported)
         return reported.exit_code
     return EXIT_OK

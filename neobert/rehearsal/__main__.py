@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
         return report(error)
     except Exception as error:
         log.exception("the rehearsal failed")
-        return report(unexpected_error(error, Path(arguments[-1])))
+        return report(unexpected_error(error))
     finally:
         if signals.requested is not None:
             remove_if_orphaned(Path(arguments[-1]), parent)

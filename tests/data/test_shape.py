@@ -1,4 +1,7 @@
+import re
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -10,8 +13,10 @@ from neobert.config.schema import DataCollatorConfig, DatasetConfig, RunConfig, 
 from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.microbatch import Assembler
 from neobert.data.batches.shape import batch_shape, segment_length, with_slots_for_pieces
+from neobert.data.batches.targets import Targets
 from neobert.data.batches.windows import Cursor, PreparedWindows
 from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.errors import ProjectError
 from neobert.families.table import max_row_length
 
 CONFIG = RunConfig(dataset=DatasetConfig(max_seq_length=64))
@@ -60,6 +65,38 @@ def test_pieces_are_the_documents_cut_at_every_length(lengths, rows, length):
         assert cut.position_ids[: cut.num_tokens].tolist() == positions.tolist()
         assert torch.equal(cut.input_ids, whole.input_ids)
         assert torch.equal(cut.labels, whole.labels)
+
+
+class Planted(NamedTuple):
+    """A rule of another author, with these labels for 3 segments of 12 tokens."""
+
+    labels: Any
+    labels_tokens: bool = False
+
+    def targets(self, segments, *, epoch, seed):
+        return Targets(segments.ids, self.labels)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (Planted(np.zeros(3, np.int64)), ""),
+        (Planted(np.zeros(12, np.float32), labels_tokens=True), ""),
+        (Planted(np.zeros(2, np.int64)), "labels int64 [2], expected int64 or float32 [3]"),
+        (Planted(np.zeros(3, np.int64), labels_tokens=True), "int64 [3], expected int64 or float32 [12]"),
+        (Planted(np.zeros(3, np.int32)), "labels int32 [3], expected int64 or float32 [3]"),
+        (Planted([0, 0, 0]), "labels list, expected int64 or float32 [3]"),
+    ],
+)
+def test_a_rule_that_returns_other_targets_is_refused_with_its_name(rule, message):
+    """One label too few would give each text the label of another, and no later check could tell."""
+    store = store_of(np.array([3, 4, 5]))
+    shape = batch_shape(CONFIG, 1, store.statistics).value
+    assembler = Assembler(shape, rule, 0, 0, 10)
+    with pytest.raises(ProjectError, match=re.escape(message)) if message else nullcontext() as refused:
+        assembler.build(store, np.arange(3), 0, 0, Cursor())
+    if message:
+        assert refused.value.place == f"{__name__}.Planted"
 
 
 def pieces_of(num_tokens, length):

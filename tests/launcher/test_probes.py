@@ -28,7 +28,7 @@ from launcher.probes import child, disk, git, software
 from launcher.probes.collect import RunningProbe, collect
 from launcher.probes.disk import probe_disk
 from launcher.probes.git import probe_git
-from launcher.probes.probe import Probe, Subject, TimedOutError, UnsupportedError
+from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
 from neobert.config.schema import RunConfig
 from profiles.registry import resolve_run
 from validators.facts import ProbeRecord
@@ -227,6 +227,17 @@ def test_a_child_that_hangs_is_killed_with_all_it_started(tmp_path):
             child.run_for_text(("sh", "-c", f"cd {tmp_path}; {script}"), limit_s)
     pid = int(grandchild.read_text(encoding="ascii"))
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.child
+def test_the_end_of_a_traceback_is_the_file_the_line_and_the_error(tmp_path):
+    program = tmp_path / "planted.py"
+    program.write_text("def f():\n    return int({}['x'])\n\n\nf()\n", encoding="utf-8")
+    line = r"planted\.py\", line 2, in f / return int\(\{\}\['x'\]\) / KeyError: 'x'$"
+    with pytest.raises(IncompleteError, match=line):
+        child.run_for_text((sys.executable, str(program)), 60)
+    with pytest.raises(IncompleteError, match=r"sh: killed by SIGKILL$"):
+        child.run_for_text(("sh", "-c", "kill -9 $$"), 60)
 
 
 INTERRUPTED = """

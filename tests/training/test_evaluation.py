@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from neobert.config.schema import RunConfig
+from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.objectives.tokens import Score
 from neobert.runfiles.phases import PhaseTracker
 from neobert.tasks.pretraining.spec import PRETRAINING
@@ -50,6 +50,16 @@ def trainer_over(batches) -> Trainer:
             inputs=lambda batch, _: dict(zip(("loss_sum", "num_correct"), batch.inputs, strict=True)),
         ),
     )
+
+
+def test_a_metric_that_the_task_never_returns_cannot_select_a_checkpoint():
+    """A name that the task declares and its evaluation spells in another way."""
+    trainer = trainer_over([(6.0, 1, 2)])
+    trainer.config = RunConfig(trainer=TrainerConfig(metric_for_best_model="eval/accurate"))
+    trainer.state.progress = trainer.progress
+    evaluate(trainer)
+    message = trainer.state.warning_messages["undefined_metric"]
+    assert message.startswith("step 4: eval/accurate has no value on the evaluation data")
 
 
 def test_the_mean_is_over_all_targets():

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -161,3 +162,19 @@ def test_a_rank_that_lost_its_connection_lets_the_lost_rank_be_reported_first(tm
     assert train.main([str(tmp_path / "resolved.json")]) == EXIT_TRAINING_FAILED
     assert waits == [(train.LOST_RANK_S, False)]
     assert "Connection closed" in read_error_file(left).message
+
+
+@pytest.mark.parametrize(
+    ("call", "place"),
+    [
+        (lambda: train.replace(None, "a.b", 1), r" \(at neobert/config/\w+\.py:\d+\)"),
+        (lambda: json.loads(""), ""),
+    ],
+)
+def test_an_unexpected_error_has_the_last_line_of_this_project_that_raised_it(call, place):
+    """A trial keeps no log: this line is all that the author of a new task sees."""
+    with pytest.raises(Exception) as caught:
+        call()
+    error = unexpected_error(caught.value)
+    assert re.fullmatch(rf"training failed: {caught.typename}: [^()]+(?:\(char 0\))?{place}", error.message)
+    assert error.hint == "fix the cause, then launch again"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from neobert.data.batches.shape import BatchShape
-from neobert.data.batches.targets import IGNORED, TargetRule, Targets
+from neobert.data.batches.targets import IGNORED, TargetRule, Targets, check_targets
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.segment_store import Segments, SegmentStore
 from neobert.data.tokenize.encoding import SCORE, SECOND
@@ -143,11 +143,13 @@ class Assembler:
     ) -> Microbatch:
         """Build a microbatch from `examples`, int64 [n] indices into the store; n may be 0.
 
-        `sample_offset`: see `SegmentStore.gather`. Raises DAT002 for a token id outside the vocabulary.
+        `sample_offset`: see `SegmentStore.gather`. Raises DAT002 for a token id outside the vocabulary, and
+        DAT020 for targets of another shape or dtype.
         """
         gathered = store.gather(examples, sample_offset)
         self._check_token_ids(gathered.ids)
         targets = self.rule.targets(gathered, epoch=epoch, seed=self.seed)
+        check_targets(self.rule, targets, gathered)
         layout = self._packed_tensors if self.shape.is_packed else self._padded_tensors
         extra_values = self._optional_token_values(targets, gathered)
         tensors = layout(targets, gathered.positions, gathered.lengths, extra_values)

@@ -207,7 +207,7 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
 
 def _warn_about_missing_metric(trainer: Trainer, metrics: Mapping[str, float | None]) -> None:
     metric = trainer.config.trainer.metric_for_best_model
-    if metric is not None and metric in metrics and metrics[metric] is None:
+    if metric is not None and metrics.get(metric) is None:
         message = f"{metric} has no value on the evaluation data: it cannot select a best checkpoint"
         if trainer.config.trainer.early_stopping_patience is not None:
             message += " and does not count for early stopping"
