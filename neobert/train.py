@@ -47,12 +47,12 @@ def main(arguments: list[str]) -> int:
         with signals.handle_signals():
             return train(arguments, signals)
     except ProjectError as error:
-        return report(error)
+        return report_error(error)
     except Exception as error:
         log.exception("training failed")
         if is_connection_lost(error):
             time.sleep(LOST_RANK_S)
-        return report(unexpected_error(error, Path(arguments[0]).parent))
+        return report_error(unexpected_error(error, Path(arguments[0]).parent))
 
 
 def train(arguments: list[str], signals: Signals) -> int:
@@ -106,7 +106,7 @@ def read_config(path: Path) -> RunConfig:
     return from_dict(content)
 
 
-def report(error: ProjectError) -> int:
+def report_error(error: ProjectError) -> int:
     """Log the error, write it for the parent process unless another rank did, and return its exit code."""
     log.error("%s", error)
     target = os.environ.get(ERROR_FILE_ENV)

@@ -12,7 +12,7 @@ from typing import Any
 
 MIN_WORDS = 12
 MIN_LETTERS = 0.75
-"""Share of the characters that are letters or spaces: less is code, a table or a list of names."""
+"""Minimum share of letters and spaces in prose; code, tables and lists of names have less."""
 BLOCKS = {"p", "li", "dd", "td", "blockquote", "div", "section", "br", "dt"}
 HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
 """Skipped, because long headings are signatures of functions."""

@@ -23,7 +23,7 @@ from neobert.plurals import counted
 from neobert.units import SECONDS_PER_HOUR
 
 EARLY = 0.25
-"""Share of a run's steps; a best value before it gets the metric's note on early best values, if any."""
+"""Share of a run's steps; an earlier best value gets the metric's note on early best values, if any."""
 STATES = {True: "running", False: "died", None: "no outcome"}
 
 

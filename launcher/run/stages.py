@@ -86,7 +86,7 @@ class StageData:
 
     @property
     def num_steps(self) -> int:
-        """Steps from the first line to the last."""
+        """Number of steps from the first line to the last."""
         return int(self.lines[-1]["step"] - self.lines[0]["step"])
 
 

@@ -36,7 +36,7 @@ DIED = "died while in "
 DISK_FULL = " (disk full, see logs/ for the reason)"
 FULL_BELOW_BYTES = 64 * 1024
 NEWEST_LINES = 8
-"""Lines that are searched for the newest loss: the last one may be incomplete."""
+"""Number of lines that are searched for the newest loss: the last one may be incomplete."""
 SILENT_AFTER_S = 120.0
 """Twelve heartbeats: for a run on another host, they are the only sign of life."""
 STATE_COLOURS = {

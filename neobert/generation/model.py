@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TextStreamer
 
 import neobert.families.nsa.model  # noqa: F401  # registers its classes
 from neobert.config.schema import TokenizerConfig
-from neobert.data.tokenize.tokenizer_files import from_path
+from neobert.data.tokenize.tokenizer_files import tokenizer_from_path
 from neobert.encoding.placement import resolve_placement
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.build import WHOLE_MODEL, read_model, refuse_missing_weights
@@ -122,7 +122,7 @@ def load_generator(folder: Path, device: str | None, dtype: str | None, seed: in
     and for a missing or damaged tokenizer.
     """
     torch.manual_seed(seed)
-    tokenizer = from_path(folder, TokenizerConfig())
+    tokenizer = tokenizer_from_path(folder, TokenizerConfig())
     where, computed_in = resolve_placement(device, dtype)
     model, absent, _ = read_model("AutoModelForCausalLM", folder, WHOLE_MODEL)
     refuse_missing_weights(absent, folder, "pass a complete checkpoint")

@@ -68,7 +68,7 @@ def require_saved_state(hook: ast.ClassDef, file: str, first_line: int = 1) -> N
                 raise PluginProblemError(message, f"change {name} in on_step or on_evaluation")
             message = f"{place}, which no checkpoint keeps: a resumed run would begin with its first value"
             raise PluginProblemError(
-                message, f"add state_dict and load_state_dict to {hook.name}, with {name}"
+                message, f"add state_dict and load_state_dict to {hook.name}, and save {name} in them"
             )
 
 

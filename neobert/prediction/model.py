@@ -76,7 +76,7 @@ class HeadModel:
 
     @property
     def max_length(self) -> int:
-        """Longest sequence in tokens."""
+        """Maximum length of a sequence in tokens."""
         return self.objective.backbone.max_length
 
     @torch.no_grad()

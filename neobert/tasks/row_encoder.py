@@ -21,7 +21,7 @@ class RowEncoder:
 
     @property
     def max_length(self) -> int:
-        """Longest segment in tokens."""
+        """Maximum length of a segment in tokens."""
         return self.texts.max_length
 
     @property

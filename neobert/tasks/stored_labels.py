@@ -33,7 +33,10 @@ OF_PAIRS = PLAIN | {"token_types": "stored"}
 def labelled_text_encoder(
     config: RunConfig, tokenizer: TokenizerBundle, framing: Framing, *, is_plain: bool = True
 ) -> SegmentEncoder:
-    """Build the encoder of labelled texts, with the run's length limit and no minimum length."""
+    """Build the encoder of labelled texts, with the run's length limit and no minimum length.
+
+    `is_plain` as in `SegmentEncoder`.
+    """
     length, fate = segment_length(config), config.dataset.long_documents
     return segment_encoder(tokenizer, length, 1, fate, framing, is_plain=is_plain)
 

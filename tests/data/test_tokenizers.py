@@ -311,7 +311,7 @@ def test_a_damaged_file_has_no_ids(tmp_path, text):
 
 
 def test_a_slow_tokenizer_is_refused(monkeypatch):
-    monkeypatch.setattr(loading, "from_hub", lambda name, config: object())
+    monkeypatch.setattr(loading, "tokenizer_from_hub", lambda name, config: object())
     refused("TOK003", "not a fast tokenizer", TokenizerConfig(name="slow"))
 
 

@@ -114,9 +114,9 @@ def test_a_refusal_is_one_message_with_its_exit_code(
 def test_a_full_disk_under_log_and_error_file_keeps_the_exit_code():
     program = (
         "import sys\nfrom neobert.errors import ProjectError\n"
-        "from neobert.train import exit_process, report\n"
+        "from neobert.train import exit_process, report_error\n"
         "error = ProjectError('CKP004', 'the disk is full', exit_code=93)\n"
-        "sys.stdout.write('lost'); exit_process(report(error))"
+        "sys.stdout.write('lost'); exit_process(report_error(error))"
     )
     with open("/dev/full", "w", encoding="utf-8") as full:
         child = subprocess.run(

@@ -64,7 +64,7 @@ class MixedText:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all corpora."""
+        """Number of tokens in all corpora."""
         return self.store.num_tokens
 
     @property
@@ -75,7 +75,7 @@ class MixedText:
 
     @property
     def tokens_per_pass(self) -> int:
-        """Tokens drawn from all corpora during one pass over the most repeated corpus."""
+        """Number of tokens drawn from all corpora during one pass over the most repeated corpus."""
         return int(min(c.num_tokens / share for c, share in zip(self.corpora, self.shares, strict=True)))
 
     def examples_per_token(self) -> list[Fraction]:

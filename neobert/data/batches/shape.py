@@ -45,7 +45,7 @@ class BatchShape:
 
     @property
     def capacity(self) -> int:
-        """Tokens of a packed microbatch."""
+        """Number of tokens in a packed microbatch."""
         return self.rows * self.row_length
 
     @property

@@ -101,12 +101,12 @@ class JoinedStore(SegmentStore):
 
     @property
     def num_segments(self) -> int:
-        """Segments of all examples."""
+        """Number of segments in all examples."""
         return self._num_segments
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all segments."""
+        """Number of tokens in all segments."""
         return sum(part.num_tokens for part in self._parts)
 
     @property

@@ -44,12 +44,12 @@ class SegmentStore(ABC):
     @property
     @abstractmethod
     def num_segments(self) -> int:
-        """Segments of all examples."""
+        """Number of segments in all examples."""
 
     @property
     @abstractmethod
     def num_tokens(self) -> int:
-        """Tokens of all segments."""
+        """Number of tokens in all segments."""
 
     @property
     @abstractmethod

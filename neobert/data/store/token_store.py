@@ -54,12 +54,12 @@ class TokenStore(SegmentStore):
 
     @property
     def num_segments(self) -> int:
-        """Segments of all examples."""
+        """Number of segments in all examples."""
         return len(self.offsets) - 1
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all segments."""
+        """Number of tokens in all segments."""
         return int(self.offsets[-1])
 
     @property

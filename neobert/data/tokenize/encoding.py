@@ -77,7 +77,7 @@ class Counts:
 
     @property
     def maskable(self) -> int:
-        """Tokens that may be masked: neither special nor unknown tokens."""
+        """Number of tokens that may be masked: neither special nor unknown tokens."""
         return self.tokens - self.framing - self.special - self.unknown
 
     @property
@@ -135,7 +135,7 @@ class Encoded:
 
     @property
     def example_lengths(self) -> NDArray[np.int64]:
-        """Tokens of each example, int64 [examples]."""
+        """Number of tokens of each example, int64 [examples]."""
         if GROUP not in self.columns:
             return self.lengths
         return np.add.reduceat(self.lengths, first_segments(self.columns[GROUP]))
@@ -156,7 +156,7 @@ class Encoder(Protocol):
 
     @property
     def max_length(self) -> int:
-        """Longest segment in tokens."""
+        """Maximum length of a segment in tokens."""
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:

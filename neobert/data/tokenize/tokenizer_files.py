@@ -17,7 +17,7 @@ GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 """Names that versions of transformers write for `PreTrainedTokenizerFast`."""
 
 
-def from_path(path: Path, config: TokenizerConfig) -> Any:
+def tokenizer_from_path(path: Path, config: TokenizerConfig) -> Any:
     """Read the tokenizer of a folder or of a tokenizer.json. Raises TOK001."""
     if not path.exists():
         raise unreadable_tokenizer_error(
@@ -26,10 +26,10 @@ def from_path(path: Path, config: TokenizerConfig) -> Any:
     file = path / "tokenizer.json" if path.is_dir() else path
     if path.is_dir() and (not file.exists() or (path / "tokenizer_config.json").exists()):
         return _from_pretrained(str(path), config, "copy the tokenizer again, or use another one")
-    return from_file(file)
+    return tokenizer_from_file(file)
 
 
-def from_file(file: Path) -> PreTrainedTokenizerFast:
+def tokenizer_from_file(file: Path) -> PreTrainedTokenizerFast:
     """Read a tokenizer.json alone. Raises TOK001."""
     try:
         backend = Tokenizer.from_file(str(file))
@@ -40,7 +40,7 @@ def from_file(file: Path) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend)
 
 
-def from_hub(name: str, config: TokenizerConfig) -> Any:
+def tokenizer_from_hub(name: str, config: TokenizerConfig) -> Any:
     """Load by name; without a connection, from the local cache and without retries. Raises TOK001."""
     is_cut_off = not Path(name).is_dir() and hub.is_unreachable()
     no_connection = "no connection to the Hub: set tokenizer.path to a folder"

@@ -21,7 +21,12 @@ from transformers import PreTrainedTokenizerFast
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources.corpus import Corpus
 from neobert.data.tokenize.framing import Framing, measure_framing
-from neobert.data.tokenize.tokenizer_files import from_file, from_hub, from_path, unreadable_tokenizer_error
+from neobert.data.tokenize.tokenizer_files import (
+    tokenizer_from_file,
+    tokenizer_from_hub,
+    tokenizer_from_path,
+    unreadable_tokenizer_error,
+)
 from neobert.data.tokenize.trained import (
     describe_tokenizer,
     marker_template,
@@ -148,9 +153,9 @@ def open_tokenizer(
     """
     location = _tokenizer_location(config)
     if config.path is not None:
-        tokenizer = from_path(Path(os.path.expanduser(config.path)), config)
+        tokenizer = tokenizer_from_path(Path(os.path.expanduser(config.path)), config)
     elif config.name is not None:
-        tokenizer = from_hub(config.name, config)
+        tokenizer = tokenizer_from_hub(config.name, config)
     else:
         tokenizer = _train_tokenizer(config, corpus, is_causal="eos_token" in roles)
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
@@ -244,7 +249,9 @@ def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
     Inert tokens are ignored; `count_renumbered` distinguishes renamed tokens from another vocabulary.
     Raises TOK001 for a file that is not a tokenizer.
     """
-    here, there = (_vocabulary_without_inert_tokens(each) for each in (bundle.tokenizer, from_file(file)))
+    here, there = (
+        _vocabulary_without_inert_tokens(each) for each in (bundle.tokenizer, tokenizer_from_file(file))
+    )
     return count_renumbered(here, there), len(there)
 
 

@@ -25,7 +25,7 @@ SPECIAL_TOKENS = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 CONTINUATION = "##"
 MAX_ALPHABET = 1000
 MIN_COVERAGE = 0.9995
-"""Share of a text's characters in the vocabulary; Chinese and Korean need more than `MAX_ALPHABET` for it."""
+"""Minimum share of a text's characters in the vocabulary; Chinese and Korean exceed `MAX_ALPHABET` for it."""
 
 
 def train_wordpiece(texts: Iterable[str], config: TokenizerConfig, vocab_size: int) -> Tokenizer:

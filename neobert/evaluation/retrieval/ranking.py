@@ -18,7 +18,7 @@ from neobert.evaluation.retrieval.metrics import DEPTH
 
 QUERIES_AT_ONCE = 256
 NUM_RANKED = DEPTH + 1
-"""Documents retrieved per query: one more than evaluated, since the query itself may be one of them."""
+"""Number of documents retrieved per query: one more than evaluated, since one may be the query itself."""
 
 
 def rank(

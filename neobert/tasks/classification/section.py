@@ -19,7 +19,7 @@ class ClassificationConfig(ConfigSection):
     )
     label_column: NonEmpty = key("label", "Column that holds the label.", affects="data")
     pair_column: NonEmpty | None = key(None, "Column of the second text; null: single texts.", affects="data")
-    num_labels: PositiveInt = key(2, "Classes, numbered from 0 in the data.", affects="model")
+    num_labels: PositiveInt = key(2, "Number of classes; the data numbers them from 0.", affects="model")
     label_names: tuple[NonEmpty, ...] | None = key(
         None,
         "Names of the classes as spelled in the data, in order; null: classes are numbers.",
