@@ -102,7 +102,7 @@ class Backbone:
 
     @property
     def max_length(self) -> int:
-        """Maximum length of a sequence in tokens. RoBERTa's positions begin after the id of its padding token."""
+        """Maximum sequence length in tokens. RoBERTa's positions begin after the id of its padding token."""
         return int(self.model.config.max_position_embeddings) - self.first_position
 
     @property

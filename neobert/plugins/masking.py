@@ -52,7 +52,7 @@ class PluggedMasking:
         return True
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
-        """Call the function for each document. Raises `PluginError` for an invalid result."""
+        """Return the function's results for all documents. Raises `PluginError` for an invalid result."""
         context = self.evaluation if epoch == EVALUATION_EPOCH else self.training
         key, ends = stream_key(_STREAM, seed, epoch), np.cumsum(segments.lengths)
         inputs, labels = segments.ids.copy(), np.full_like(segments.ids, IGNORED)

@@ -33,7 +33,7 @@ from neobert.rehearsal.script import (
     rehearsal_config,
     rehearsal_values,
 )
-from neobert.train import configure_logging, exit_process, read_config, report, unexpected_error
+from neobert.train import configure_logging, exit_process, read_config, report_error, unexpected_error
 from neobert.training.loop.signals import Signals
 
 log = logging.getLogger("neobert.rehearsal")
@@ -51,10 +51,10 @@ def main(arguments: list[str]) -> int:
             name, resolved, folder = arguments
             return rehearse(name, read_config(Path(resolved)), Path(folder), signals)
     except ProjectError as error:
-        return report(error)
+        return report_error(error)
     except Exception as error:
         log.exception("the rehearsal failed")
-        return report(unexpected_error(error))
+        return report_error(unexpected_error(error))
     finally:
         if signals.requested is not None:
             remove_if_orphaned(Path(arguments[-1]), parent)

@@ -89,7 +89,7 @@ LABELS = {
     "byte_perplexity": "perplexity of bytes",
     "bits_per_byte": "bits per byte",
 }
-"""Names of the values of all tokens, by their keys in the report."""
+"""Labels of the values over all tokens, by their keys in the report."""
 
 
 def _values_per_byte(scores: Likelihoods, texts: Texts) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def _measure_device(index: int, known: Future[tuple[Tensor, Tensor, Tensor]]) ->
             "burst_flops": 2 * GEMM_SIZE**3 / burst_s,
             "gemm_flops": 2 * GEMM_SIZE**3 / _median_s(product),
             "copy_bytes_per_s": 2 * COPY_BYTES / _copy_s(),
-            "host_bytes_per_s": HOST_BYTES / _from_host_s(),
+            "host_bytes_per_s": HOST_BYTES / _host_copy_s(),
         }
 
 
@@ -96,7 +96,7 @@ def _copy_s() -> float:
     return _median_s(lambda: target.copy_(source))
 
 
-def _from_host_s() -> float:
+def _host_copy_s() -> float:
     source = torch.empty(HOST_BYTES, dtype=torch.uint8).pin_memory()
     target = torch.empty(HOST_BYTES, dtype=torch.uint8, device="cuda")
     return _median_s(lambda: target.copy_(source, non_blocking=True), HOST_CALLS)

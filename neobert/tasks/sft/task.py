@@ -19,7 +19,7 @@ from neobert.tasks.token_task import token_task
 from neobert.training.loop.task import Task, TaskInputs
 
 MARGIN = 1.25
-"""Capacity of the head, which has static shapes, relative to the mean of supervised tokens."""
+"""Capacity of the head, which has static shapes, relative to the mean number of supervised tokens."""
 
 
 def build(run: TaskInputs) -> Task:
