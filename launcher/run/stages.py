@@ -29,10 +29,10 @@ MIN_FALL_IN_NOISES = 2
 """Required fall of the loss, as a multiple of its median change per line; noise does so in 1 of 16 runs."""
 MIN_PACE_LINES = 3
 SETTLING_LINES = 2
-"""First lines of a session, excluded from throughput: kernels are still compiled and caches filled."""
+"""Number of first lines excluded from throughput: kernels are still compiled and caches filled."""
 FAILING_WARNINGS = ("allocator_retries", "reserved_memory_creep", "zero_gradient")
 LATE_COMPILATIONS = 2
-"""Always allowed: a resumed session compiles its first evaluation and first QK-clip after the warm-up."""
+"""Compilations that are always allowed: a resumed session compiles an evaluation and QK-clip after warm-up."""
 HOW_TO_CONTINUE = "see metrics.jsonl and logs/; to continue anyway: --resume auto, without --stages"
 
 

@@ -140,7 +140,7 @@ def _wrap_kernel_attention(run: Callable[..., Any], change: Change) -> Callable[
     """Wrap a block's attention kernel, qkv [T, 3 * N * H] to [T, N * H], to apply `change` to its output."""
     calls = 0
 
-    def changed(qkv: Tensor, segments: Tensor, *rest: int) -> tuple[Tensor, Tensor]:
+    def run_and_change(qkv: Tensor, segments: Tensor, *rest: int) -> tuple[Tensor, Tensor]:
         nonlocal calls
         context, lse = run(qkv, segments, *rest)
         num_heads = rest[-1]
@@ -149,4 +149,4 @@ def _wrap_kernel_attention(run: Callable[..., Any], change: Change) -> Callable[
         calls += 1
         return context, lse
 
-    return changed
+    return run_and_change

@@ -34,7 +34,7 @@ SETTINGS = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 )
-"""Settings of the model, of generated text and, from sentence-transformers, of embeddings."""
+"""Files with settings of the model, of generated text and, from sentence-transformers, of embeddings."""
 UNREADABLE_HINT = "give this user read permission, or use another checkpoint by its path"
 
 _sums: dict[tuple[object, ...], str] = {}
