@@ -32,7 +32,7 @@ SETTLING_LINES = 2
 """Number of first lines excluded from throughput: kernels are still compiled and caches filled."""
 FAILING_WARNINGS = ("allocator_retries", "reserved_memory_creep", "zero_gradient")
 LATE_COMPILATIONS = 2
-"""Compilations that are always allowed: a resumed session compiles an evaluation and QK-clip after warm-up."""
+"""Compilations that are always allowed: a resumed session compiles an evaluation and QK-clip later."""
 HOW_TO_CONTINUE = "see metrics.jsonl and logs/; to continue anyway: --resume auto, without --stages"
 
 
