@@ -49,7 +49,7 @@ class Package(NamedTuple):
 
 TORCH = Package("torch", "torch", "'torch>=2.11'")
 TRITON = Package("triton", "triton", "triton")
-QUACK = Package("quack-kernels", "quack", "'quack-kernels>=0.6'", "0.6", "fused")
+QUACK = Package("quack-kernels", "quack", "'quack-kernels>=0.6.5'", "0.6.5", "fused")
 FLASH_4 = Package("flash-attn-4", "flash_attn.cute.interface", "'flash-attn-4>=4.0.0b1'", "4.0.0", "fused")
 FLASH_3 = Package("flash-attn-3", "flash_attn_interface", "flash-attn-3")
 # It is built against the torch that is installed, hence no isolated build.
@@ -231,6 +231,7 @@ class BlockKernel(Kernel):
         width_multiple: the hidden size and the feed-forward width must be multiples of this.
         compiles: the kernels can be used with torch.compile.
         overlaps_exchange: the all-reduce of gradients may overlap with the backward pass.
+        programs: module of this project that imports the optional packages; empty if none does.
         kept_hidden, kept_width: bf16 values per token that a block saves for its backward pass, in multiples
             of the hidden size and of the feed-forward width.
         kept: description of the saved values, for reports.
@@ -244,6 +245,7 @@ class BlockKernel(Kernel):
     width_multiple: int = 1
     compiles: bool = True
     overlaps_exchange: bool = True
+    programs: str = ""
     kept_hidden: int = 0
     kept_width: int = 0
     kept: str = ""
@@ -323,7 +325,7 @@ _BLOCKS = (
     BlockKernel(
         name="fused", packages=(TRITON, QUACK), dtypes=HALF[:1], majors=(9, 9), head_multiple=64,
         largest_head=64, replaces_blocks=True, keys=_OWN_KEYS, predicts="masked", width_multiple=64,
-        overlaps_exchange=False, kept_hidden=6, kept_width=3,
+        overlaps_exchange=False, programs="neobert.kernels.epilogues", kept_hidden=6, kept_width=3,
         kept="two residual streams, q, k and v, the attention output, gate, up and their product, in bf16",
     ),
     BlockKernel(

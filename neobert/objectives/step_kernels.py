@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
+from importlib import import_module
 
 import torch
 
@@ -19,8 +20,10 @@ from neobert.kernel_table import (
     OWN_KERNELS,
     WITH_TORCH,
     AttentionKernel,
+    BlockKernel,
     Package,
     block_attention,
+    install_line,
 )
 from neobert.model.backends import (
     BackendError,
@@ -165,7 +168,22 @@ def block_attention_error(kernel: AttentionKernel) -> BackendError | None:
 def block_error(name: str, config: RunConfig, device_type: str, dtype: torch.dtype) -> BackendError | None:
     """Return the error that prevents the block kernels `name` (triton, fused) for this config, or None."""
     obstacle = block_obstacle(BLOCKS[name], config, current_environment(device_type, dtype), _is_missing)
-    return None if obstacle is None else BackendError(*obstacle)
+    return _import_error(BLOCKS[name]) if obstacle is None else BackendError(*obstacle)
+
+
+def _import_error(kernel: BlockKernel) -> BackendError | None:
+    """Return the error of importing a kernel's programs, or None. An installed package can fail to import."""
+    if not kernel.programs:
+        return None
+    try:
+        import_module(kernel.programs)
+    except Exception as error:  # compilers of kernels raise errors of any type
+        package = kernel.packages[-1]
+        return BackendError(
+            f"{kernel.name} needs {package.name}, which does not import ({error})",
+            f"{install_line(package)}, or set {kernel.KEY} to auto",
+        )
+    return None
 
 
 def _is_missing(package: Package) -> bool:

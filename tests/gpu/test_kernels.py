@@ -135,6 +135,37 @@ def test_rms_norm_without_branch():
     )  # fmt: skip
 
 
+def assert_unbiased(gradient, truth):
+    """Compare the mean of equal rows, in units of the spacing of bfloat16: to nearest, it errs up to 0.5."""
+    spacing = 2.0 ** (truth.abs().log2().floor() - 7)
+    error = (gradient.double().mean(0) - truth.double()) / spacing
+    assert error.abs().max() < 0.1
+
+
+def test_equal_gradients_of_the_residual_stream_do_not_round_alike():
+    from neobert.kernels.pointwise import add_rms_norm
+
+    # Tokens without a loss: equal errors would add up over them.
+    row, weight, grad = (draw(1, 96).to(torch.bfloat16) for _ in range(3))
+    x, branch = (row.expand(2048, -1).contiguous().requires_grad_() for _ in range(2))
+    out, normed = add_rms_norm(x, branch, weight[0], EPS)
+    torch.autograd.backward([out, normed], [grad.expand_as(out), grad.expand_as(out)])
+    wide = row.double().requires_grad_()
+    both = 2 * wide
+    (both + reference.rms_norm(both, weight[0].double(), EPS)).backward(grad.double())
+    assert_unbiased(x.grad, wide.grad[0] / 2)
+
+
+def test_nan_in_a_gradient_of_the_residual_stream_is_kept():
+    from neobert.kernels.pointwise import rms_norm
+
+    x = draw(3, 96).to(torch.bfloat16).requires_grad_()
+    grad = torch.ones_like(x)
+    grad[1, 5] = float("nan")
+    rms_norm(x, torch.ones(96, device=DEVICE), EPS).backward(grad)
+    assert x.grad.isnan().all(1).tolist() == [False, True, False]
+
+
 @pytest.fixture(params=[True, False], ids=["blocks", "pointers"])
 def by_block(request, monkeypatch):
     """Run the programs of GPUs that copy blocks by themselves, and those of GPUs that do not."""
@@ -284,3 +315,16 @@ def test_fused_block(flash4):
     mixed = grads_of(ours, [inputs[0].to(DTYPE), *(t.float() for t in weights)], grad)
     for index, (a, b, t) in enumerate(zip(mixed, low, truth, strict=True)):
         assert relative_error(a, t) <= SLACK * relative_error(b, t), index
+
+
+@pytest.mark.skipif("not has_quack()", reason="needs quack-kernels and a Hopper card")
+def test_equal_gradients_of_the_fused_stream_do_not_round_alike():
+    from neobert.kernels.products import stream_gradient
+
+    rows = 2048
+    grad, past, x = (draw(1, size).to(DTYPE).expand(rows, -1).contiguous() for size in (2304, 768, 768))
+    weight, factor = draw(2304, 768, scale=0.02).to(DTYPE), draw(1).float().expand(rows).contiguous()
+    found = stream_gradient("qkv_gradient", grad, weight, past, x, factor)
+    truth = past[0].double() + grad[0].double() @ weight.double() + x[0].double() * factor[0].double()
+    assert_unbiased(found, truth)
+    assert torch.equal(found, stream_gradient("qkv_gradient", grad, weight, past, x, factor))

@@ -43,6 +43,7 @@ def on_a_gpu(monkeypatch):
             )
 
         monkeypatch.setattr(importlib.util, "find_spec", find)
+        monkeypatch.setitem(sys.modules, "neobert.kernels.epilogues", types.ModuleType("epilogues"))
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
 
@@ -157,12 +158,22 @@ def test_without_triton_and_flash_attention_torchs_varlen_kernel_runs_and_says_w
     assert "flash-attn, which cannot be imported" in kernels.reason
 
 
+def test_auto_falls_back_to_triton_where_an_installed_quack_does_not_import(on_a_gpu, monkeypatch):
+    on_a_gpu()
+    monkeypatch.delitem(sys.modules, "neobert.kernels.epilogues")  # the real one, without quack
+    kernels = resolve_step_kernels(config(), "cuda", BF16)
+    assert kernels.name == "triton"
+    assert "fused needs quack-kernels, which does not import (No module named" in kernels.reason
+    with pytest.raises(ProjectError, match=r"does not import .*set model.kernel_backend to auto"):
+        resolve_step_kernels(config(model={"kernel_backend": "fused"}), "cuda", BF16)
+
+
 def test_a_missing_package_is_said_with_its_install_line(on_a_gpu):
     on_a_gpu("quack")
     with pytest.raises(ProjectError) as caught:
         resolve_step_kernels(config(model={"kernel_backend": "fused"}), "cuda", BF16)
     assert "quack-kernels" in caught.value.message
-    assert "pip install 'quack-kernels>=0.6' 'flash-attn-4>=4.0.0b1'" in caught.value.hint
+    assert "pip install 'quack-kernels>=0.6.5' 'flash-attn-4>=4.0.0b1'" in caught.value.hint
 
 
 @pytest.mark.parametrize(
