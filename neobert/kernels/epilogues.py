@@ -5,11 +5,10 @@ adjacent columns) in float32. The module needs quack-kernels and a Hopper or new
 `neobert.kernels.fused_block` imports it on first use.
 """
 
-from cutlass import Int32
 from quack.activation import dswiglu, swiglu
 from quack.epilogue.frontend import gemm_epilogue
 from quack.epilogue.math import pack, unpack
-from quack.epilogue.ops import ColVecLoad, ColVecReduce, Scalar
+from quack.epilogue.ops import ColVecLoad, ColVecReduce
 from quack.epilogue.rotary import rotary_cos_sin_load
 
 
@@ -48,7 +47,7 @@ def swiglu_gradient(acc, c, rstd):
     return {"D": pack(grad_gate * rstd, grad_up * rstd), "dots": grad_gate * gate + grad_up * up}
 
 
-@gemm_epilogue(ops={"correction": ColVecLoad("correction")}, extra_ops=(Scalar("sr_seed", dtype=Int32),))
+@gemm_epilogue(ops={"correction": ColVecLoad("correction")})
 def norm_gradient(acc, c, x, correction):
     """Store the gradient of the residual stream: the paths through the norm (acc, x * correction) plus c."""
     return {"D": acc + c + x * correction}

@@ -131,19 +131,13 @@ def stream_gradient(
     """Return the gradient of the residual stream, past + grad @ weight + x * factor, [T, D].
 
     grad is already scaled by rstd; factor [T] is the result of `norm_gradient_factor`; `name` selects the
-    tile. The result is rounded stochastically, alike for equal inputs.
+    tile.
     """
-    from quack.rounding import RoundingMode
-
     from neobert.kernels.epilogues import norm_gradient
 
     out = torch.empty_like(x)
-    # Why stochastically: see `add_norm_backward`. A seed that depends on the data differs between layers.
-    inputs = {"x": x, "correction": factor[None], "sr_seed": factor[:1].view(torch.int32)}
-    norm_gradient.gemm(
-        grad, weight, out, past, epi_args=inputs, b_kn=True, rounding_mode=RoundingMode.RS,
-        **TILES[name]._asdict(),
-    )  # fmt: skip
+    inputs = {"x": x, "correction": factor[None]}
+    norm_gradient.gemm(grad, weight, out, past, epi_args=inputs, b_kn=True, **TILES[name]._asdict())
     return out
 
 

@@ -8,20 +8,20 @@ import triton.language as tl
 
 
 @triton.jit
-def round_to_bf16(value, position):
-    """Round float32 values to bfloat16 stochastically: up with the probability that keeps the mean.
+def hash_bits(value):
+    """Hash uint32 values to 16 random bits each, by the finalizer of MurmurHash3."""
+    value = (value ^ (value >> 16)) * 0x85EBCA6B
+    value = (value ^ (value >> 13)) * 0xC2B2AE35
+    return value >> 16
 
-    The random bits are a hash of value and position, so equal inputs are rounded alike in every run.
-    """
+
+@triton.jit
+def round_to_bf16(value, noise):
+    """Round float32 values to bfloat16: away from zero if adding `noise` (16 bits) to their bits carries."""
     bits = value.to(tl.uint32, bitcast=True)
-    noise = bits ^ (position.to(tl.uint32) * 0x9E3779B1)
-    # The finalizer of MurmurHash3: each input bit changes each output bit with probability 1/2.
-    noise = (noise ^ (noise >> 16)) * 0x85EBCA6B
-    noise = (noise ^ (noise >> 13)) * 0xC2B2AE35
-    rounded = (bits + (noise >> 16)) & 0xFFFF0000
+    rounded = ((bits + noise) & 0xFFFF0000).to(tl.float32, bitcast=True)
     # NaN is kept: the addition could overflow its bits to -0.
-    rounded = tl.where(value == value, rounded.to(tl.float32, bitcast=True), value)
-    return rounded.to(tl.bfloat16)
+    return tl.where(value == value, rounded, value).to(tl.bfloat16)
 
 
 @triton.jit
@@ -58,9 +58,10 @@ def add_norm_backward(
 ):  # fmt: skip
     """Compute grad_x (the gradient of branch too) and a partial sum per program of the weight gradient.
 
-    A grad_x in bfloat16 is rounded stochastically.
+    A grad_x in bfloat16 is rounded stochastically, alike for equal inputs.
     """
     cols = tl.arange(0, WIDTH)
+    column_noise = hash_bits(cols.to(tl.uint32))
     gain = tl.load(weight + cols, mask=cols < D, other=0.0).to(tl.float32)
     # A fixed number of programs strides over the rows, so that the partial sums of the weight's gradient are
     # few, and their order does not depend on which program is first.
@@ -80,7 +81,12 @@ def add_norm_backward(
         # Tokens without a loss have nearly equal gradients. Rounded to nearest, their errors are equal too
         # and add up: at initial weights the gradients of early layers erred by 3.4 %, and so by 0.8 %.
         if grad_x.dtype.element_ty == tl.bfloat16:
-            result = round_to_bf16(result, at)
+            # A hash for each element took half as long again (H200). Rows need independent noise, columns do
+            # not: gradients are summed over rows.
+            row_noise = hash_bits(
+                rows.to(tl.uint32)[:, None] * 0x9E3779B1 ^ scale.to(tl.uint32, bitcast=True)
+            )
+            result = round_to_bf16(result, row_noise ^ column_noise[None, :])
         tl.store(grad_x + at, result.to(grad_x.dtype.element_ty), mask=inside)
     tl.store(partial + tl.program_id(0) * D + cols, weight_sum, mask=cols < D)
 
