@@ -178,4 +178,4 @@ def _outcome_text(outcome: Record, *, is_alive: bool | None) -> str:
         unknown = "no outcome written (killed, or still running)"
         return {True: "running", False: "no outcome written (killed)", None: unknown}[is_alive]
     ended, step, code = (outcome.get(name, "?") for name in ("status", "step", "exit_code"))
-    return html_text(f"{ended} at step {step}, exit {code}")
+    return html_text(f"{ended} {'after' if ended == 'failed' else 'at'} step {step}, exit {code}")

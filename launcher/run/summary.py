@@ -277,9 +277,8 @@ def summary_text(summary: Summary, *, keeps_checkpoints: bool = True) -> str:
         keeps_checkpoints: False omits the checkpoints of a finished run, because the caller deletes them.
     """
     names_checkpoints = keeps_checkpoints or summary.exit_code != EXIT_OK
-    of = f" of {summary.max_steps}" if summary.max_steps else ""
     tokens = f", {show_count(summary.tokens_total)} tokens" if summary.tokens_total else ""
-    lines = [printable(f"{summary.status} at step {summary.step}{of}{tokens} (exit {summary.exit_code})")]
+    lines = [printable(f"{_progress_text(summary)}{tokens} (exit {summary.exit_code})")]
     lines += _evaluation_lines(summary, names_checkpoints=names_checkpoints)
     if summary.corpus_shares:
         shares = ", ".join(f"{name} {percent(share)}" for name, share in summary.corpus_shares.items())
@@ -298,6 +297,14 @@ def summary_text(summary: Summary, *, keeps_checkpoints: bool = True) -> str:
     has_next = summary.next_command and names_checkpoints
     following = [printable(f"{when}: {summary.next_command}")] if has_next else []
     return "\n".join([fold("\n".join(lines), console.terminal_width()), *following])
+
+
+def _progress_text(summary: Summary) -> str:
+    """Return status and steps; of a failed run, the last complete step, because it failed in a later one."""
+    of = f" of {summary.max_steps}" if summary.max_steps else ""
+    if summary.status != "failed":
+        return f"{summary.status} at step {summary.step}{of}"
+    return f"failed after step {summary.step}{of}" if summary.step else f"failed before the end of step 1{of}"
 
 
 def _evaluation_lines(summary: Summary, *, names_checkpoints: bool) -> list[str]:

@@ -202,11 +202,13 @@ def summarize_failed_run(
     """
     if not launch.owns_run:
         return summarize_session(launch, session, forwarder)
+    # A killed trainer reports no step, and may have done more steps since its last heartbeat.
+    known = f"its last heartbeat is of step {failure.step}" if failure.kind == "lost" else ""
     outcome = {
         "status": "failed",
         "exit_code": verdict.exit_code,
         "step": failure.step,
-        "message": "; ".join(part for part in (failure.message, verdict.reason) if part),
+        "message": "; ".join(part for part in (failure.message, known, verdict.reason) if part),
     }
     if failure.kind == "reported" and failure.cause:
         outcome |= {"code": failure.cause, "hint": failure.hint}

@@ -93,7 +93,7 @@ def test_when_the_run_has_ended_none_changes_how(number, tmp_path, command, monk
     monkeypatch.setattr(train, "_run", launched)
     answer = command("train", "-p", "cpu-demo")
     assert answer.code == 93
-    assert "failed at step 500 of 900" in answer.out
+    assert "failed after step 500 of 900" in answer.out
 
 
 def test_who_asks_a_run_to_stop_is_answered_once(capsys):

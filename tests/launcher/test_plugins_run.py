@@ -149,7 +149,7 @@ def test_a_metric_of_a_plugin_selects_the_best_checkpoint_and_is_shown(run, comm
     assert "raise ValueError('a planted" in Path("failed/logs/rank_0.log").read_text(encoding="utf-8")
     last = max(int(path.name) for path in Path("failed/checkpoints").glob("[0-9]*"))
     assert last % 4, "the last complete step was saved, and not only every fourth one"
-    assert f"failed at step {last}" in failed.out
+    assert f"failed after step {last}" in failed.out
 
 
 PLANTED = {

@@ -255,6 +255,8 @@ def test_restarts_are_told_and_recorded(launch, command):
     assert answer.code == 4
     assert answer.err.count("rank 0 was killed by SIGKILL") == 2
     assert "(restart 2 of 2)" in answer.err
+    assert "failed after step 1 of" in answer.out
+    assert "; its last heartbeat is of step 1; no new checkpoint after 2 restarts" in answer.out
     assert "restarts: 2, see manifest.json" in answer.out
     recorded = json.loads((RUN / "manifest.json").read_text(encoding="utf-8"))["restarts"]
     assert [(each["kind"], each["step"], each["from"]) for each in recorded] == [("lost", 1, "the start")] * 2
