@@ -44,7 +44,7 @@ from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.shape import ModelShape
 from neobert.families.table import model_family, model_shape, requested_kernels
-from neobert.plurals import percent
+from neobert.plurals import counted, percent
 from neobert.printable import printable
 from neobert.runfiles.chat_template import OWN, read_folder_template
 from neobert.tasks.labelled_table import LabelledTable
@@ -64,8 +64,10 @@ FEW_EXAMPLES = 2000
 """Number of labelled examples below which a fifth of the texts is held out for the metrics."""
 CHAT_FACTOR = 8
 """Maximum length of conversations as a multiple of the maximum length of texts."""
-SYSTEM_PROMPT_BYTES = 120
-"""Size of the system prompt and the date that many chat templates add to a conversation."""
+SYSTEM_PROMPT_TOKENS = 25
+"""Tokens of the system prompt and the date that many chat templates add to a conversation."""
+RELIABLY_HELD_OUT = 25
+"""Number of conversations below which a share of them, chosen by hash, could be none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
     few = FEW_EXAMPLES * spec_of(config).texts(config)
     if request.table is not None and len(request.lengths) < few and not request.has_evaluation:
         held_out = MORE_HELD_OUT
-        yield Entry("dataset.validation_split", MORE_HELD_OUT, "share of the texts, held out for the metrics")
+        yield _held_out_entry(request.table, is_chat=is_chat)
     yield packing
     batch = BatchSize(rows_per_step(config.trainer))
     if kept is not None:
@@ -180,6 +182,23 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
         yield from _batch_entries(batch, is_packed=is_packed)
     if (of_example := spec_of(config).texts(config)) > config.trainer.per_device_eval_batch_size:
         yield Entry("trainer.per_device_eval_batch_size", of_example, "texts of one example")
+
+
+def _held_out_entry(table: LabelledTable, *, is_chat: bool) -> Entry:
+    """Return the entry that holds out rows: a share, or a number of few conversations.
+
+    Raises `ProjectError` for a single conversation.
+    """
+    total = len(table.lengths)
+    if not is_chat or total >= RELIABLY_HELD_OUT:
+        comment = "share of the texts, held out for the metrics"
+        return Entry("dataset.validation_split", MORE_HELD_OUT, comment)
+    if total == 1:
+        message = "the table has 1 conversation (at least 2)"
+        hint = "add conversations: one is held out for the metrics"
+        raise ProjectError("unclear-table", message, hint, "--text", EXIT_USAGE)
+    number = math.ceil(MORE_HELD_OUT * total)
+    return Entry("dataset.eval_samples", number, f"of {total} conversations, held out for the metrics")
 
 
 def _packing_entry(request: RunFileInputs, config: RunConfig) -> Entry:
@@ -257,11 +276,12 @@ def _lacks_template(request: RunFileInputs) -> bool:
 def _with_system_prompts(request: RunFileInputs) -> RunFileInputs:
     """Return the request with conversations that are longer by the text that chat templates add."""
     assert request.table is not None
+    num_bytes = round(SYSTEM_PROMPT_TOKENS * request.bytes_per_token)
     conversations = tuple(
-        (first._replace(prompt=first.prompt + SYSTEM_PROMPT_BYTES), *others)
+        (first._replace(prompt=first.prompt + num_bytes), *others)
         for first, *others in request.table.conversations
     )
-    lengths = [size + SYSTEM_PROMPT_BYTES for size in request.lengths]
+    lengths = [size + num_bytes for size in request.lengths]
     return replace(request, table=replace(request.table, conversations=conversations), lengths=lengths)
 
 
@@ -273,9 +293,11 @@ def _kept_text(request: RunFileInputs, length: int) -> KeptText:
     assert request.table is not None
     kept = keep_text(request.table.conversations, length, request.bytes_per_token)
     if kept.lost > MAX_LOST:
-        lost = f"about {percent(kept.lost)} of the answers' tokens are lost (limit {percent(MAX_LOST)})"
-        message = f"the conversations are longer than the {length:,} positions of the model: {lost}"
-        hint = "shorten the conversations, or pass a model with more positions as --from"
+        num_longer = sum(size > length * request.bytes_per_token for size in request.lengths)
+        longer = f"about {num_longer:,} of {counted(len(request.lengths), 'conversation')} exceed the"
+        lost = f"{percent(kept.lost)} of the answers' tokens are lost (limit {percent(MAX_LOST)})"
+        message = f"{longer} {length:,} positions of the model: {lost}"
+        hint = "shorten or remove these, or pass a model with more positions as --from"
         raise ProjectError("SFT008", message, hint, request.text[1], EXIT_USAGE)
     return kept
 

@@ -92,6 +92,29 @@ def test_a_malformed_row_of_conversations_is_not_read_as_text(command):
     assert not Path("base-talks.yaml").exists()
 
 
+def test_a_malformed_line_of_conversations_is_named(command):
+    """The file was read as plain text, of which the first line was refused: it had no column of text."""
+    write_rows({"messages": TALK})
+    with Path("talks.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"messages": [{"role": "user", "cont\n')
+    write_model(Path("base"), "llama")
+    done = command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml")
+    done.refused(2, "talks.jsonl:301: is not JSON: ", "hint: write one JSON object per line")
+
+
+def test_of_few_conversations_a_number_is_held_out(command):
+    """A share by hash was none of three, and the run was refused."""
+    write_rows({"messages": TALK}, number=3)
+    write_model(Path("base"), "llama")
+    command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml").passed()
+    dataset = resolve_run(None, ["run.yaml"]).config.dataset
+    assert dataset.eval_samples == 1
+    assert command("lint", "run.yaml", "--strict").code == 0
+    write_rows({"messages": TALK}, number=1)
+    done = command("init", "--from", "base", "--text", "talks.jsonl", "one.yaml")
+    done.refused(2, "the table has 1 conversation (at least 2)")
+
+
 def test_a_table_with_columns_in_csv_is_read(command):
     with Path("talks.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["messages", "id"], *([json.dumps(TALK), at] for at in range(300))])
@@ -195,9 +218,9 @@ def test_answers_longer_than_the_model_are_refused_before_a_run_file_is_written(
     answers_of_words(*[600] * 100)
     write_model_of_words(Path("base"), 256)
     done = command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml")
-    done.refused(2, "talks.jsonl: the conversations are longer than the 256 positions of the model: about ")
-    assert re.search(r"about 6\d\.\d% of the answers' tokens are lost \(limit 10\.0%\) \[SFT008\]", done.err)
-    assert "hint: shorten the conversations, or pass a model with more positions as --from" in done.err
+    done.refused(2, "talks.jsonl: about 100 of 100 conversations exceed the 256 positions of the model: ")
+    assert re.search(r"model: 6\d\.\d% of the answers' tokens are lost \(limit 10\.0%\) \[SFT008\]", done.err)
+    assert "hint: shorten or remove these, or pass a model with more positions as --from" in done.err
     assert not Path("run.yaml").exists()
 
 

@@ -247,7 +247,9 @@ def _parse_json(text: str, name: str, location: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _unreadable_error(f"{name} is a string that is not JSON", "valid JSON", location) from error
+        raise _unreadable_error(
+            f"{name} is a string that is not JSON", "text of json.dumps", location
+        ) from error
 
 
 def _unreadable_error(problem: str, expected: str, location: str) -> ProjectError:
