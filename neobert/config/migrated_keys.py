@@ -87,10 +87,10 @@ def translate_entry(name: str, value: Any) -> Translation | None:
 
 
 def _format_entry(key: str, value: object) -> str:
-    """Return `key:value` as in the table; empty for a value that is not text, a boolean or an integer."""
+    """Return `key:value` as in the table; empty for null, a mapping and a list with items."""
     if isinstance(value, bool):
         return f"{key}:{str(value).lower()}"
-    return f"{key}:{value}" if isinstance(value, str | int) else ""
+    return f"{key}:{value}" if isinstance(value, str | int | float) or value == [] else ""
 
 
 def _parse_number(value: Any) -> float | None:
@@ -182,7 +182,7 @@ def _translate_attention_layers(value: Any) -> Translation | None:
 
 def _translate_trackers(value: Any) -> Translation | None:
     names = value if isinstance(value, list) else [value]
-    is_known = names and all(name in ("wandb", "tensorboard", "trackio") for name in names)
+    is_known = names and all(name in ("wandb", "tensorboard", "trackio", "mlflow") for name in names)
     return Translation("trackers", list(names)) if is_known else None
 
 

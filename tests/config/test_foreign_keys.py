@@ -74,6 +74,15 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
          "text has one class; write classes, and train a run for each label, on a column of 0 and 1"),
         ("default_system_message: Be brief.", 'write sft.system_prompt: "Be brief."'),
         ("excess_length_strategy: drop", "write dataset.long_documents: drop"),
+        # what TrainingArguments writes with every default
+        ("report_to: []", "remove the line; no tracker is used unless trackers names it"),
+        ("report_to: mlflow", "write trackers: [mlflow]"),
+        ("label_smoothing_factor: 0.0", "remove the line; the loss is the plain cross-entropy"),
+        ("eval_delay: 0", "remove the line; evaluations begin at step 0"),
+        ("eval_delay: 500", "not supported: evaluations begin at step 0; remove the line"),
+        ("ddp_bucket_cap_mb: null", "remove the line; it has no value"),
+        ("accelerator_config: {split_batches: false}", "remove the section; processes are set with "
+         "distributed.nproc_per_node and distributed.nnodes"),
         ("model: {n_kv_heads: 2}", "write model.num_key_value_heads, for a decoder"),
         ("model: {n_kv_groups: 2}", "write model.num_kv_heads, with model.type: nsa"),
         ("model: {d_k: 16}", "write model.head_dim, with model.type: nsa"),

@@ -724,7 +724,7 @@ def test_an_architecture_that_is_not_supported_is_named_at_its_key(command, run_
     ],
 )
 def test_absurd_numbers_are_counted_without_going_over_them(command, run_file, key, value, message):
-    run_file("A sentence.\n" * 500, "text.txt")
+    run_file("A sentence.\n\n" * 500, "text.txt")
     run = run_file("profile: cpu\ndataset: {path: text.txt}\ntokenizer: {vocab_size: 512}\n")
     answer = command("lint", run, f"--{key}", value)
     assert (answer.code, message in answer.out) == (1 if message else 0, True)
