@@ -5,6 +5,7 @@ Units that differ are converted here. Sources of units: transformers (`TrainingA
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path as FilePath
@@ -21,6 +22,8 @@ METRICS = ("loss", "accuracy", "f1", "precision", "recall", "mcc", "pearson", "s
 """Metrics of all tasks, which other trainers write without `eval/`."""
 BETAS = {"adam_beta1": 0.9, "adam_beta2": 0.999}
 """Keys that are combined into `optimizer.betas`, and their defaults in `TrainingArguments`."""
+COMPOSER_TIME = re.compile(r"(?P<count>\d[\d_]*)(?P<unit>[a-z]+)")
+"""A time of Composer: ba are batches, which are optimizer steps, and ep epochs."""
 PATH_STARTS = ("/", "./", "../", "~")
 
 
@@ -154,6 +157,13 @@ def _translate_clipping(value: Any) -> Translation | None:
     return Translation("trainer.gradient_clipping", None) if _parse_number(value) == 0 else None
 
 
+def _translate_time(keys: Mapping[str, str], value: Any) -> Translation | None:
+    """Translate Composer's time, such as 4000ba or 2ep, to the key of its unit; None for other units."""
+    written = COMPOSER_TIME.fullmatch(value) if isinstance(value, str) else None
+    key = keys.get(written["unit"]) if written else None
+    return Translation(key, int(written["count"])) if written and key else None
+
+
 def _translate_tokenizer(value: Any) -> Translation | None:
     """Translate a path or a Hub name `owner/name`; return None for a bare name, which may be a folder."""
     if not isinstance(value, str):
@@ -208,6 +218,11 @@ OF_NAMES: Mapping[str, Callable[[Any], Translation | None]] = {
         _translate_count, "seed", int
     ),
     "lr_scheduler_kwargs": _translate_floor,
+    "eval_interval": partial(_translate_time, {"ba": "trainer.eval_steps"}),
+    "save_interval": partial(_translate_time, {"ba": "trainer.save_steps"}),
+    "max_duration": partial(_translate_time, {"ba": "trainer.max_steps", "ep": "trainer.max_epochs"}),
+    "t_warmup": partial(_translate_time, {"ba": "scheduler.warmup_steps"}),
+    "t_decay": partial(_translate_time, {"ba": "scheduler.decay_steps"}),
     "metric_for_best_model": _translate_metric,
 }
 CONVERSIONS = {name: convert for names, convert in OF_NAMES.items() for name in names.split()}

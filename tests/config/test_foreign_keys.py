@@ -74,6 +74,11 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
          "text has one class; write classes, and train a run for each label, on a column of 0 and 1"),
         ("default_system_message: Be brief.", 'write sft.system_prompt: "Be brief."'),
         ("excess_length_strategy: drop", "write dataset.long_documents: drop"),
+        # Composer's times
+        ("eval_interval: 4000ba", "write trainer.eval_steps: 4000"),
+        ("max_duration: 2ep", "write trainer.max_epochs: 2"),
+        ("max_duration: 1719_000_000_000tok", "write trainer.max_steps, or trainer.max_epochs"),
+        ("scheduler: {t_decay: 1_000ba}", "write scheduler.decay_steps: 1000"),
         # what TrainingArguments writes with every default
         ("report_to: []", "remove the line; no tracker is used unless trackers names it"),
         ("report_to: mlflow", "write trackers: [mlflow]"),
