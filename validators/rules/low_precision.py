@@ -5,9 +5,10 @@ from __future__ import annotations
 from neobert.families.shape import ModelShape
 from neobert.families.table import requested_kernels
 from neobert.plan import Plan
+from neobert.plan.hardware import find_card
 from neobert.plurals import listed
 from neobert.precision.libraries import enabled_conversions
-from neobert.precision.library import UNBOUNDED, Conversion, Version, list_linear_layers
+from neobert.precision.library import UNBOUNDED, Conversion, LowPrecisionRecipe, Version, list_linear_layers
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -59,7 +60,8 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     without it, scaling and rounding each product are separate passes over memory. An emulated recipe is for
     tests of a run on a machine without such a GPU; in production it would round without being faster. At most
     one of the sections `torchao`, `transformer_engine` and `quartet2` may be enabled: each converts the same
-    layers.
+    layers. The GPU that the profile requires has to have the recipe's products (PRE005 compares the GPUs of
+    the machine).
 
     ## Why is this bad?
     Converted layers that nothing calls change no result, and a table of runs would credit the recipe with it.
@@ -110,6 +112,31 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         emulated = [each for each, row in conversion.library.recipes.items() if row.is_emulated]
         hint = f"set {recipe} to {emulated[0]}, or {remove}" if emulated else remove
         yield Violation(recipe, f"{name} needs a GPU", hint)
+    if facts.gpus is None and not why_no_gpu_recipe(run, plan):  # PRE005 reports the GPUs of this machine
+        yield from _required_gpu_violations(run, conversion)
+
+
+def _required_gpu_violations(run: ResolvedRun, conversion: Conversion) -> Violations:
+    """Yield the error for a recipe that the GPU of the profile does not have, before the run is queued."""
+    gpu = run.profile.requires.gpu if run.profile else None
+    capability = find_card(gpu).capability if gpu else None
+    if capability and not conversion.recipe.runs_on(capability):
+        required = f"the profile requires the GPU {gpu} (compute capability {_format_version(capability)})"
+        message = f"{required}; {conversion.name} needs {_required_capability(conversion.recipe)}"
+        yield Violation(conversion.key("recipe"), message, _usable_recipe(conversion, capability))
+
+
+def _required_capability(recipe: LowPrecisionRecipe) -> str:
+    first, beyond = recipe.capabilities
+    least = _format_version(first)
+    return least if beyond == UNBOUNDED else f"{least} to below {_format_version(beyond)}"
+
+
+def _usable_recipe(conversion: Conversion, capability: Version) -> str:
+    """Return the hint to use the library's first recipe for the GPU, or none."""
+    rows = conversion.library.recipes.items()
+    usable = [name for name, recipe in rows if recipe.runs_on(capability)]
+    return f"set {conversion.key('recipe')} to {usable[0]}" if usable else conversion.disable_hint
 
 
 def _sharding_violations(run: ResolvedRun, conversion: Conversion) -> Violations:
@@ -265,20 +292,12 @@ def _low_precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     """
     conversion = enabled_conversion(run)
     name, recipe, key = conversion.name, conversion.recipe, conversion.key("recipe")
-    first, beyond = recipe.capabilities
-    required = (
-        _format_version(first)
-        if beyond == UNBOUNDED
-        else f"{_format_version(first)} to below {_format_version(beyond)}"
-    )
     for gpu in facts.gpus or ():
         if not recipe.runs_on(gpu.compute_capability):
             capability = _format_version(gpu.compute_capability)
             own = f"GPU {gpu.index} ({gpu.name}) has compute capability {capability}"
-            rows = conversion.library.recipes.items()
-            usable = [each for each, row in rows if row.runs_on(gpu.compute_capability)]
-            hint = f"set {key} to {usable[0]}" if usable else conversion.disable_hint
-            yield Violation(key, f"{own}; {name} needs {required}", hint)
+            hint = _usable_recipe(conversion, gpu.compute_capability)
+            yield Violation(key, f"{own}; {name} needs {_required_capability(recipe)}", hint)
     built = require_group(facts.software).torch_cuda
     if built and tuple(map(int, built.split(".")[:2])) < recipe.min_cuda:
         least = _format_version(recipe.min_cuda)
