@@ -575,17 +575,13 @@ def test_a_recipe_of_gpus_is_refused_once_on_a_cpu(judge_situation):
 
 
 def test_a_recipe_beyond_the_profiles_gpu_is_refused_before_the_run_is_queued(judge_situation):
-    here = {
-        "profile": "h100-prod",
-        "config.model.kernel_backend": "auto",
-        "config.trainer.torch_compile": True,
-    }
-    beyond = CONVERTED | here | {"config.torchao.recipe": "mxfp8_rceil", "facts.gpus": None}
-    (finding,) = judge_situation(beyond).of("PRE007")
+    torch = {"config.model.kernel_backend": "auto", "config.trainer.torch_compile": True}
+    queued = CONVERTED | torch | {"profile": "h100-prod", "facts.gpus": None}
+    (finding,) = judge_situation(queued | {"config.torchao.recipe": "mxfp8_rceil"}).of("PRE007")
     required = "the profile requires the GPU H100 (compute capability 9.0)"
     assert finding.message.startswith(f"{required}; mxfp8_rceil needs 10.0")
-    assert finding.hint == "set torchao.recipe to float8_tensorwise"
-    assert judge_situation(beyond | {"config.torchao.recipe": "float8_rowwise"}).of("PRE007") == []
+    assert finding.hint == "set torchao.recipe to float8_rowwise"
+    assert judge_situation(queued).of("PRE007") == []
 
 
 def test_a_slower_recipe_is_refused_with_both_times_and_kernels(judge_situation):
