@@ -30,7 +30,7 @@ DEFAULTS = flatten(to_dict(RunConfig()))
 
 
 def accumulation_for(step: int, nproc_per_node: int, nnodes: int) -> int:
-    """Return the microbatches of each rank if all ranks share `step` microbatches in a step.
+    """Return the number of microbatches of each rank if all ranks share `step` microbatches in a step.
 
     Raises ProjectError with the possible numbers of ranks if the ranks do not divide `step`.
     """

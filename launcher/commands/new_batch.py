@@ -73,7 +73,7 @@ def batch_for_table(
 
 
 def rows_per_step(trainer: TrainerConfig) -> int:
-    """Return the rows per optimizer step of one process."""
+    """Return the number of rows per optimizer step of one process."""
     return (trainer.per_device_train_batch_size or 1) * (trainer.gradient_accumulation_steps or 1)
 
 

@@ -339,7 +339,7 @@ def _max_trained_row_length(request: RunFileInputs, shape: ModelShape) -> int:
 
 
 def _num_steps(request: RunFileInputs, config: RunConfig, per_pass: float) -> int:
-    """Return the steps for `PASSES` over the text, within limits.
+    """Return the number of steps for `PASSES` over the text, within limits.
 
     Returns the number of steps of the profile if the size of the text is unknown.
     """

@@ -59,7 +59,7 @@ def html_status(value: object) -> str:
     return f'<b class="{known}">{html_text(value)}</b>'
 
 
-def utc_time(stamp: object) -> str:
+def html_time(stamp: object) -> str:
     """Return an ISO 8601 time in UTC as HTML, without `T` and the offset; other values as text."""
     shown = str(stamp or "").replace("T", " ").removesuffix("+00:00")
     return f'<span class="time">{html_text(shown)}</span>'

@@ -13,7 +13,7 @@ from launcher.htmlreport.markup import (
     html_table,
     html_text,
     mapping_or_empty,
-    utc_time,
+    html_time,
 )
 from launcher.htmlreport.run_record import RunRecord
 from launcher.rundir.records import Record, failure_reason, get_list, get_records, outcome_for_state
@@ -90,10 +90,10 @@ def launches_html(run: RunRecord) -> str:
         ended = _outcome_text(dict(outcome), is_alive=run.is_alive if is_last else False)
         argv = " ".join(["neobert-launch", *map(str, get_list(launch, "argv")[1:])])
         command = f"<code>{html_text(argv)}</code>"
-        rows.append([str(place), utc_time(launch.get("started_utc")), ended, command])
+        rows.append([str(place), html_time(launch.get("started_utc")), ended, command])
         for restart in get_records(launch, "restarts"):
             source = f"restart from {html_text(restart.get('from', ''))}"
-            rows.append(["", utc_time(restart.get("ts_utc")), source, html_text(restart.get("why", ""))])
+            rows.append(["", html_time(restart.get("ts_utc")), source, html_text(restart.get("why", ""))])
     return html_table(["launch", "time (UTC)", "outcome", "command or reason"], rows)
 
 

@@ -141,7 +141,10 @@ def _word_distance(word: str, other: str, *, may_be_short: bool) -> int:
 
 
 def edit_distance(word: str, other: str) -> int:
-    """Return the letters to insert, remove, replace or swap; `MAX_EDITS` + 1 if the lengths differ more."""
+    """Return the number of letters to insert, remove, replace or swap.
+
+    Returns `MAX_EDITS` + 1 if the lengths differ by more than `MAX_EDITS`.
+    """
     if abs(len(word) - len(other)) > MAX_EDITS:
         return MAX_EDITS + 1
     before: list[int] = []

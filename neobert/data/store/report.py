@@ -49,7 +49,7 @@ def measure_fill(store: MeasuredText, shape: BatchShape) -> float:
 def count_tokens_to_read(
     config: RunConfig, text: SegmentStore | MixedText, shape: BatchShape, fill: float
 ) -> float:
-    """Return the tokens that the run reads in `max_steps` or, if these are fewer, in `max_epochs`."""
+    """Return the number of tokens that the run reads in `max_steps` or, if fewer, in `max_epochs`."""
     trainer = config.trainer
     microbatches = microbatches_before(trainer.max_steps, trainer) * num_processes(config)
     tokens_in_rows = shape.max_examples * text.statistics.mean
