@@ -243,7 +243,7 @@ def _path_row(path: PathFacts) -> list[str]:
         path.label,
         path.dispatched or NONE,
         *_isolation_rows(probes.isolation),
-        *_parity_rows(probes.parity),
+        *_parity_values(probes.parity),
         _repeats_text(probes.repeats),
         str(len(path.mutants)),
     ]
@@ -263,7 +263,7 @@ def _isolation_rows(isolation: IsolationFacts | None) -> Iterator[str]:
         yield f"{isolation.largest_cross_gradient:.2g}"
 
 
-def _parity_rows(parity: ParityFacts | None) -> Iterator[str]:
+def _parity_values(parity: ParityFacts | None) -> Iterator[str]:
     if parity is None:
         yield from (NONE, NONE)
         return

@@ -12,8 +12,8 @@ from launcher.htmlreport.markup import (
     html_muted,
     html_table,
     html_text,
-    mapping_or_empty,
     html_time,
+    mapping_or_empty,
 )
 from launcher.htmlreport.run_record import RunRecord
 from launcher.rundir.records import Record, failure_reason, get_list, get_records, outcome_for_state

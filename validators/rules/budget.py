@@ -132,11 +132,11 @@ def batch_not_as_declared(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         yield Violation(
             path,
             f"{path} is {declared}, but the batch is {actual.value} rows ({actual.reason})",
-            _matching_values(run, declared, actual.value),
+            _matching_batch_hint(run, declared, actual.value),
         )
 
 
-def _matching_values(run: ResolvedRun, declared: int, actual: int) -> str:
+def _matching_batch_hint(run: ResolvedRun, declared: int, actual: int) -> str:
     accept = f"set trainer.global_batch_size to {actual} if that is intended"
     rows_per_pass = actual // run.config.trainer.gradient_accumulation_steps
     if declared % rows_per_pass:

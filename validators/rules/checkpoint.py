@@ -204,11 +204,11 @@ def best_never_judged(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(
             "trainer.metric_for_best_model",
             f"checkpoints are saved every {save_steps:,} steps, but evaluated {often}",
-            _matching_steps(save_steps, eval_steps),
+            _matching_steps_hint(save_steps, eval_steps),
         )
 
 
-def _matching_steps(save_steps: int, eval_steps: int) -> str:
+def _matching_steps_hint(save_steps: int, eval_steps: int) -> str:
     multiple = save_steps - save_steps % eval_steps if eval_steps else 0
     if multiple:
         return f"set {SAVE_STEPS} to {multiple}, a multiple of trainer.eval_steps"

@@ -101,7 +101,7 @@ def low_precision_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         yield Violation(key, f"{name} needs packed rows", f"set {key} to true, or {remove}")
     if not why_no_gpu_recipe(run, plan) and not config.trainer.torch_compile:
         key = "trainer.torch_compile"
-        message = f"{name} quantizes the inputs of each product, but {key} is false"
+        message = f"{name} scales and rounds the inputs of each product in extra passes if {key} is false"
         yield Violation(key, message, f"set {key} to true, or {remove}")
     yield from _sharding_violations(run, conversion)
     if config.adapter.type is not None:
