@@ -132,6 +132,22 @@ def test_conversations_without_the_assistant_are_refused(command):
     assert (done.code, Path("run.yaml").exists()) == (2, False)
 
 
+@pytest.mark.parametrize(
+    "messages",
+    [TALK[:1], [TALK[0], {**TALK[1], "content": " "}], [TALK[0], {**TALK[1], "weight": 0}]],
+)
+def test_a_conversation_without_an_answer_is_refused_with_its_line(messages, command):
+    """SFT001 refused the run that `init` had written, and named the conversation by its number of a split."""
+    write_rows({"messages": TALK})
+    with Path("talks.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"messages": messages}) + "\n")
+    write_model(Path("base"), "llama")
+    done = command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml")
+    reason = "the conversation has no message of the assistant with content and weight 1"
+    done.refused(2, f"talks.jsonl:301: {reason} (1 of 301 conversations)")
+    assert "hint: correct or remove these rows" in done.err
+
+
 def test_a_model_that_is_not_causal_is_refused_with_one_that_is(command):
     write_rows({"messages": TALK})
     write_model(Path("base"), "bert")

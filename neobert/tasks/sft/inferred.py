@@ -33,6 +33,7 @@ from neobert.tasks.sft.conversation import (
     Message,
     column_form,
     detect_form,
+    is_empty,
     parse_messages,
 )
 from neobert.tasks.sft.rows import SETTING
@@ -50,7 +51,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         raise unclear_table_error(text, "the file has no rows", "pass a file with a conversation per row")
     form, keys = _detect_form(first[1], text, named)
     conversations, sample, stride = list[tuple[TurnSize, ...]](), list[list[str]](), 1
-    num_messages, num_answers = 0, 0
+    num_messages, num_answers, unanswered = 0, 0, list[str]()
     for location, values in islice(chain([first], rows), MAX_ROWS):
         messages, tools = form.conversation(values, location)
         if len(conversations) % stride == 0:
@@ -60,10 +61,17 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         conversations.append(_turn_sizes(messages, tools))
         num_messages += len(messages)
         num_answers += sum(each["role"] == "assistant" for each in messages)
+        if not any(map(_is_answer, messages)):
+            unanswered.append(location)
     if not num_answers:
         message = f"no token of {counted(len(conversations), 'conversation')} is supervised: {NO_ASSISTANT}"
         hint = "pass conversations with messages of the assistant"
         raise ProjectError(NOTHING_SUPERVISED, message, hint, str(text), EXIT_USAGE)
+    if unanswered:
+        of = f"{len(unanswered):,} of {counted(len(conversations), 'conversation')}"
+        message = f"{NO_ASSISTANT} with content and weight 1 ({of})"
+        hint = "correct or remove these rows"
+        raise ProjectError(NOTHING_SUPERVISED, message, hint, unanswered[0], EXIT_USAGE)
     is_whole = next(rows, None) is None
     lengths = tuple(sum(sum(turn) for turn in turns) for turns in conversations)
     per_row = f"{num_messages / len(lengths):.1f} messages each"
@@ -83,6 +91,10 @@ def _turn_sizes(messages: Sequence[Message], tools: list[Any]) -> tuple[TurnSize
         else:
             prompt += size
     return (*turns, TurnSize(prompt, 0)) if prompt else tuple(turns)
+
+
+def _is_answer(message: Message) -> bool:
+    return message["role"] == "assistant" and not is_empty(message) and message.get("weight") != 0
 
 
 def _num_bytes(text: str) -> int:
