@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from launcher.commands.run_file_entries import Entry
 from launcher.commands.starter_file import BYTES_PER_TOKEN
-from launcher.commands.starting_weights import CONTEXT, StartingWeights, require_extendable
+from launcher.commands.starting_weights import CONTEXT, StartingWeights, hint_on_context, require_extendable
 from neobert.config import ConfigError, from_dict
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -37,10 +37,7 @@ def context_keys(
         lengths: sizes of the documents in bytes.
     """
     if not (spec := spec_of(config)).is_self_supervised or spec.stores_targets:
-        message, hint = (
-            f"{CONTEXT} applies only to text without labels",
-            f"replace it with --dataset.max_seq_length {length}",
-        )
+        message, hint = f"{CONTEXT} applies only to text without labels", hint_on_context(length)
         raise ProjectError("usage", f"{message}, but the task is {spec.name}", hint, CONTEXT, EXIT_USAGE)
     require_extendable(weights, shape.positions, length)
     parent = _read_parent_config(weights)

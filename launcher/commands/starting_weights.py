@@ -122,22 +122,23 @@ def require_extendable(weights: StartingWeights, positions: str, length: int) ->
         return
     if length <= weights.positions:
         message = f"{CONTEXT} {length} does not exceed the {weights.positions:,} positions of the weights"
-        raise ProjectError("usage", message, _hint_on_context(length), CONTEXT, EXIT_USAGE)
+        raise ProjectError("usage", message, hint_on_context(length), CONTEXT, EXIT_USAGE)
     if weights.keys.get("rope"):
         return
     model = f"{printable(weights.kind)} in {weights.folder}"
     stated = f"the {weights.positions:,} {positions} positions of the {model}"
     if positions == "rotary":
         settings = f"rope_theta and max_position_embeddings in {weights.folder}/config.json"
-        more = f"raise {settings}, {_hint_on_context(length)}"
+        more = f"raise {settings}, {hint_on_context(length)}"
         message = f"{CONTEXT} {length} exceeds {stated}, whose rotary base is set in config.json"
         raise ProjectError("usage", message, more, CONTEXT, EXIT_USAGE)
     message = f"{CONTEXT} {length} exceeds {stated}: later positions have no trained values"
-    hint = f"{_hint_on_context(weights.positions)}, or pass a model with rotary positions as {OPTION}"
+    hint = f"{hint_on_context(weights.positions)}, or pass a model with rotary positions as {OPTION}"
     raise ProjectError("usage", message, hint, CONTEXT, EXIT_USAGE)
 
 
-def _hint_on_context(length: int) -> str:
+def hint_on_context(length: int) -> str:
+    """Return the hint to set the length of rows in the run file instead."""
     return f"leave out {CONTEXT}, and set dataset.max_seq_length to {length} in the run file"
 
 

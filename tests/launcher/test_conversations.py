@@ -115,6 +115,18 @@ def test_of_few_conversations_a_number_is_held_out(command):
     done.refused(2, "the table has 1 conversation (at least 2)")
 
 
+def test_a_column_and_a_context_that_do_not_apply_are_refused_with_a_way_out(command):
+    write_rows({"messages": TALK})
+    write_model(Path("base"), "llama")
+    init = ("init", "--from", "base", "--text", "talks.jsonl", "run.yaml")
+    done = command(*init, "--task", "sft", "--sft.messages_column", "talk")
+    done.refused(
+        2, "the table has no column 'talk' (columns: 'messages')", "set sft.messages_column to one of"
+    )
+    done = command(*init, "--context", "1024")
+    done.refused(2, "leave out --context, and set dataset.max_seq_length to 1024 in the run file")
+
+
 def test_a_table_with_columns_in_csv_is_read(command):
     with Path("talks.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([["messages", "id"], *([json.dumps(TALK), at] for at in range(300))])

@@ -11,7 +11,7 @@ from typing import Any
 from neobert.config.text_formats import TEXT, text_format
 from neobert.data.sources.rows import trl_hint
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.plurals import counted
+from neobert.plurals import counted, listed
 from neobert.tasks.conversation_pieces import TurnSize
 from neobert.tasks.labelled_table import (
     MAX_ROWS,
@@ -113,6 +113,10 @@ def _detect_form(
     values: Mapping[str, Any], text: Path, named: Named
 ) -> tuple[ConversationForm, dict[str, Any]]:
     if SETTING in named:
+        if named[SETTING] not in values:
+            known = listed([*map(quoted, values)], 30)
+            message = f"the table has no column {quoted(named[SETTING])} (columns: {known})"
+            raise unclear_table_error(text, message, f"set {SETTING} to one of the columns")
         return column_form(named[SETTING]), {SETTING: named[SETTING]}
     if form := detect_form(values):
         return form, {}
