@@ -135,7 +135,7 @@ def _derive_attainable_flops(
     peak, attainable = peak_at_precision(config, assumptions), attainable_flops(config, shape, assumptions)
     reason = f"{peak:.3g} FLOP/s in {config.trainer.mixed_precision} on {assumptions.device_name}"
     if attainable < peak:
-        reason += f", lowered because hidden_size {shape.hidden_size} is memory-bound"
+        reason += f", lowered because products at hidden_size {shape.hidden_size} are memory-bound"
     return Derived(attainable, reason)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from transformers import PretrainedConfig
 
 from neobert.config.schema import RunConfig
-from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
+from neobert.data.tokenize.tokenizers import TokenizerBundle, count_renumbered_in_file
 from neobert.errors import ProjectError
 from neobert.families.backbone import Backbone, Head
 from neobert.families.neobert.trained_settings import refuse_other_model
@@ -135,7 +135,7 @@ def refuse_other_vocabulary(tokenizer: TokenizerBundle, weights: Path) -> None:
     """Raise `ProjectError` EXP005 if the tokenizer saved with the weights assigns other token ids."""
     folder = folder_of_weights(weights)
     file = folder / "tokenizer.json"
-    num_other, num_tokens = num_renumbered(tokenizer, file) if file.is_file() else (0, 0)
+    num_other, num_tokens = count_renumbered_in_file(tokenizer, file) if file.is_file() else (0, 0)
     if num_other:
         raise ProjectError(
             "EXP005",

@@ -18,8 +18,8 @@ from neobert.data.tokenize import tokenizers as loading
 from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.tokenizers import (
     TokenizerBundle,
+    count_renumbered_in_file,
     load_tokenizer,
-    num_renumbered,
     refuse_shared_padding,
 )
 from neobert.data.tokenize.wordpiece import SPECIAL_TOKENS
@@ -261,21 +261,21 @@ def test_a_full_disk_under_a_tokenizer_is_an_error_of_the_system(tokenizer_dir, 
 def test_a_vocabulary_is_another_where_its_numbers_are(tokenizer_dir, tmp_path):
     own = load(tokenizer_dir)
     file = tokenizer_dir / "tokenizer.json"
-    assert num_renumbered(own, file) == (0, own.num_tokens)
+    assert count_renumbered_in_file(own, file) == (0, own.num_tokens)
     text = file.read_text(encoding="utf-8")
     renamed, swapped = tmp_path / "renamed.json", tmp_path / "swapped.json"
     renamed.write_text(text.replace('"ba"', '"renamed"'), encoding="utf-8")
-    assert num_renumbered(own, renamed) == (0, own.num_tokens)
+    assert count_renumbered_in_file(own, renamed) == (0, own.num_tokens)
     swapped.write_text(
         text.replace('"ba"', '"x"').replace('"de"', '"ba"').replace('"x"', '"de"'), encoding="utf-8"
     )
-    assert num_renumbered(own, swapped) == (2, own.num_tokens)
+    assert count_renumbered_in_file(own, swapped) == (2, own.num_tokens)
 
 
 def test_a_vocabulary_of_other_words_is_another(tokenizer_dir, tmp_path):
     special = list(SPECIAL_TOKENS)
     other = foreign(tmp_path, [*special, *(f"other{number}" for number in range(9))], special)
-    assert num_renumbered(load(tokenizer_dir), other / "tokenizer.json") == (9, 14)
+    assert count_renumbered_in_file(load(tokenizer_dir), other / "tokenizer.json") == (9, 14)
 
 
 @given(st.data())
@@ -299,7 +299,7 @@ def test_files_alone_show_what_the_library_loads(data):
         own = load(files[0], allow_special_token_rewrite=True)
         other = Tokenizer.from_file(str(files[1])).get_vocab()
         assert there == {token: at for token, at in other.items() if token != INERT_TOKEN.format(0)}
-        assert num_renumbered(own, files[1]) == (count_renumbered(here, there), len(there))
+        assert count_renumbered_in_file(own, files[1]) == (count_renumbered(here, there), len(there))
 
 
 @pytest.mark.parametrize(

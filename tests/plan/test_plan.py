@@ -104,7 +104,7 @@ def test_fp32_and_narrow_models_have_a_lower_peak():
     assert "waits" not in plan_with().attainable_flops.reason
     narrow = plan_with(model=ModelConfig(hidden_size=102, num_attention_heads=2))
     assert narrow.attainable_flops.value == pytest.approx(312e12 * 102 / (4 / 3 * 312 / 2.04))
-    assert "is memory-bound" in narrow.attainable_flops.reason
+    assert "are memory-bound" in narrow.attainable_flops.reason
 
 
 def test_a_measurement_replaces_the_estimate_and_is_named():

@@ -262,7 +262,7 @@ ROWS: list[Row] = [
      "config.dataset.max_seq_length", 960, 896, "quartet_ii needs a multiple of 128 tokens"),
     ("PRE007", CONVERTED, "config.transformer_engine.enable", True, False,
      "transformer_engine.enable and torchao.enable are both true"),
-    ("PRE007", CONVERTED, "config.trainer.torch_compile", False, True, "but trainer.torch_compile is false"),
+    ("PRE007", CONVERTED, "config.trainer.torch_compile", False, True, "if trainer.torch_compile is false"),
     ("HST001", CONVERTED, "facts.software.packages", {}, {"torchao": "0.18.0"}, "torchao is not installed"),
     ("HST001", ENGINE, "facts.software.packages", {}, {"transformer-engine": "2.20.2"},
      "transformer-engine is not installed"),

@@ -24,7 +24,7 @@ from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
 from neobert.data.store.token_store import FORMATS, read_manifest
 from neobert.data.tokenize.token_agreement import measure_agreement
-from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
+from neobert.data.tokenize.tokenizers import TokenizerBundle, count_renumbered_in_file
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.plan.size import num_processes
@@ -149,7 +149,7 @@ def _compare_weight_tokens(config: RunConfig, tokenizer: TokenizerBundle) -> dic
     if file is None or not file.is_file():
         return {}
     try:
-        renumbered, num_tokens = num_renumbered(tokenizer, file)
+        renumbered, num_tokens = count_renumbered_in_file(tokenizer, file)
     except ProjectError:  # a damaged file, which a run that resumes does not read
         return {}
     return {"weights_tokens": num_tokens, "renumbered_tokens": renumbered}

@@ -243,7 +243,7 @@ def refuse_shared_padding(bundle: TokenizerBundle, location: str) -> None:
         )
 
 
-def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
+def count_renumbered_in_file(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
     """Return how many tokens of a tokenizer.json have another id or none in `bundle`, and how many it has.
 
     Inert tokens are ignored; `count_renumbered` distinguishes renamed tokens from another vocabulary.
