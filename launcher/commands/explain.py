@@ -42,7 +42,7 @@ def run(key: str, selection: Selection, output_format: str) -> int:
     Raises ProjectError for an unknown key.
     """
     resolved = selection.resolve()
-    derived = dict(plan_run(resolved).derived())
+    derived = dict(plan_run(resolved).derived_values())
     name = key.removeprefix(PLAN)
     if key not in all_keys() and name in derived:
         _print_explanation(_plan_json(name, derived[name]), output_format)

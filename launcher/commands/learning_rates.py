@@ -38,7 +38,7 @@ def rate_from_weights(spec: TaskSpec, folder: Path, shape: ModelShape, tokens: i
     if spec.is_self_supervised or spec.stores_targets:
         rate = CONTINUED_RATE * math.sqrt(tokens / CONTINUED_TOKENS) / width
     elif spec.predicts == "pairs":
-        rate = EMBEDDER_RATE / width if spec.declared(folder) else FINE_TUNING_RATE * BASE_WIDTH / width
+        rate = EMBEDDER_RATE / width if spec.declared_keys(folder) else FINE_TUNING_RATE * BASE_WIDTH / width
     else:
         rate = min(TOP_RATE, FINE_TUNING_RATE * (BASE_WIDTH / width) ** 1.5)
     return _round_to_one_digit(rate)

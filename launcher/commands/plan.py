@@ -41,7 +41,7 @@ def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
 
 def as_json(resolved: ResolvedRun, plan: Plan, left: Remaining) -> dict[str, Any]:
     """Return the JSON content of the plan: the derived values with their reasons, and the remaining part."""
-    derived = {name: asdict(item) for name, item in plan.derived()}
+    derived = {name: asdict(item) for name, item in plan.derived_values()}
     return {
         "profile": resolved.profile.name if resolved.profile else "",
         "config_hash": resolved.digest,

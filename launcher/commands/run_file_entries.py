@@ -48,11 +48,13 @@ def declared_entries(task: str, folder: Path, device: str) -> Iterator[Entry]:
     A key that does not accept the value in config.json gets its default, with a comment to correct it.
     """
     spec = SPECS[task]
-    stated = [Entry(key, value, "as the weights declare") for key, value in spec.declared(folder).items()]
+    stated = [
+        Entry(key, value, "as the weights declare") for key, value in spec.declared_keys(folder).items()
+    ]
     yield from stated
     entries = [Entry("task", task), *stated]
     config = resolve_entries(entries, device)
-    for key, value in spec.undeclared(config, folder).items():
+    for key, value in spec.differing_keys(config, folder).items():
         with suppress(ConfigError):  # a value that the key may not have
             resolve_entries([*entries, Entry(key, value)], device)
             yield Entry(key, value, "from config.json of the weights")

@@ -248,7 +248,7 @@ def _rate_entry_from_weights(
     assert request.weights is not None
     spec, folder = spec_of(config), request.weights.folder
     rate, why = rate_from_weights(spec, folder, shape, tokens), ""
-    if spec.declared(folder):
+    if spec.declared_keys(folder):
         why = "; low, because these embeddings are already trained"
     elif request.context is not None and rate < (least := lowest_rate(request.weights, request.task)):
         rate, why = least, "; a tenth of the earlier rate"

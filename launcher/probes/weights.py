@@ -56,7 +56,7 @@ def _folder_facts(config: RunConfig, folder: Path) -> dict[str, Any]:
         "weights_rope_theta": base,
         "special_tokens": {} if tokenizer is None else differing_special_tokens(folder, tokenizer),
         "random_head": random_head(config, folder),
-        "undeclared": dict(spec_of(config).undeclared(config, folder)) if is_known else {},
+        "undeclared": dict(spec_of(config).differing_keys(config, folder)) if is_known else {},
     }
 
 
@@ -82,7 +82,7 @@ def _weights_error(config: RunConfig, path: Path) -> ProjectError | None:
 
 def _refuse_different_keys(config: RunConfig, folder: Path) -> None:
     """Raise `ProjectError` EXP005 for a model key whose value differs from the checkpoint's."""
-    for key, value in spec_of(config).declared(folder).items():
+    for key, value in spec_of(config).declared_keys(folder).items():
         section, _, name = key.partition(".")
         own = to_dict(config)[section][name]
         if key_effect(key) == "model" and own != value:

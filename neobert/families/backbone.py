@@ -80,7 +80,7 @@ class Backbone:
         token_objective: class of the objective of tokens with this family's kernels; None: `TokenObjective`.
         kernels: name of the kernels of its blocks in a step.
         identity: digests of inputs of the model other than the config; they must be equal on resume.
-        logged: returns the model's own metrics over all ranks, for a line of training metrics.
+        logged_metrics: returns the model's own metrics over all ranks, for a line of training metrics.
     """
 
     model: PreTrainedModel
@@ -98,7 +98,7 @@ class Backbone:
     token_objective: Callable[..., Any] | None = None
     kernels: str = "torch"
     identity: Mapping[str, str] = field(default_factory=dict)
-    logged: Callable[[World], Mapping[str, float]] = lambda _world: {}
+    logged_metrics: Callable[[World], Mapping[str, float]] = lambda _world: {}
 
     @property
     def max_length(self) -> int:

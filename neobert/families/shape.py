@@ -110,7 +110,7 @@ class ModelShape:
     has_fp32_stream: bool = True
 
     @property
-    def trained(self) -> ParameterCount:
+    def trained_parameters(self) -> ParameterCount:
         """Trainable parameters: all, or only adapters (as `linear`) and a trained head."""
         if not self.adapter_parameters:
             return self.parameters
@@ -170,5 +170,5 @@ class ModelShape:
         """
         weights = self.parameters.total
         if self.adapter_parameters:
-            weights += self.parameters.total + self.trained.total
+            weights += self.parameters.total + self.trained_parameters.total
         return FP32_BYTES * (weights + optimizer_values)

@@ -149,7 +149,7 @@ def project(x: Tensor, weight: Tensor, rotary: Tensor, num_heads: int) -> Tensor
 
 
 def rotate(qkv: Tensor, rotary: Tensor, num_heads: int, *, sign: int = 1) -> Tensor:
-    """Rotate queries and keys of qkv [T, 3 * H * E] in place by `sign` times the angles of `rotary`."""
+    """Rotate queries and keys of qkv [T, 3 * H * E] in place by `sign` times `rotary`; return qkv."""
     from neobert.kernels.jit.pointwise import rotate_heads
 
     total, head_dim = qkv.shape[0], qkv.shape[1] // (3 * num_heads)

@@ -78,7 +78,7 @@ class Plan(NamedTuple):
     learning_rate_middle: Derived[float]
     learning_rate_last: Derived[float]
 
-    def derived(self) -> Iterator[tuple[str, Derived[Any]]]:
+    def derived_values(self) -> Iterator[tuple[str, Derived[Any]]]:
         """Yield every derived value with its name, in the order of the fields."""
         for name, value in self._asdict().items():
             if isinstance(value, Derived):

@@ -73,7 +73,8 @@ def block_obstacle(
     for key, width in (("hidden_size", model.hidden_size), ("intermediate_size", feed_forward_width(model))):
         if width % kernel.width_multiple:
             message = f"{kernel.name} needs widths divisible by {kernel.width_multiple}, not {width}"
-            return Obstacle(message, f"change model.{key}, or set {to_auto}")
+            hint = f"set model.{key} to a multiple of {kernel.width_multiple}, or set {to_auto}"
+            return Obstacle(message, hint)
     # Not rounded down: heads that do not divide the width fit no kernel of this project.
     exact = environment._replace(head_size=model.hidden_size / model.num_attention_heads)
     return kernel.obstacle(exact, is_missing)
@@ -105,7 +106,7 @@ def _derive_low_precision(config: RunConfig, gpus: tuple[Gpu, ...], flops_per_to
     if conversion is None:
         return Derived("", "no section of low precision is enabled")
     layers, recipe = [*list_linear_layers(model_shape(config, 1))], conversion.recipe
-    converted = conversion.convertible(layers)
+    converted = conversion.select_layers(layers)
     weights = sum(each.inputs * each.outputs for each in converted)
     share = TRAINING_FLOPS * weights * spec_of(config).passes(config).trained / flops_per_token
     text = f"{conversion.name} in {len(converted)} of {len(layers)} linear layers"

@@ -69,10 +69,10 @@ def plan_memory(
     shared = "" if kept_share(config) == 1 else ", sharded over the ranks (fsdp2)"
     gathered = f"; gathered {reshards.reason}" if shared else ""
     weights = shape.parameters.total + shape.adapter_parameters
-    trained, tokens = f"{shape.trained.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
+    trained, tokens = f"{shape.trained_parameters.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
     kept = shape.kept[_kept_activations_key(config, shape, kernels)]
     checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
-    moments = count_optimizer_values(config.optimizer, shape.trained)
+    moments = count_optimizer_values(config.optimizer, shape.trained_parameters)
     reserved = "; torch reserves about a fifth more for shards, if the device has it" if shared else ""
     total = Derived(
         parts.total_mib,
@@ -146,7 +146,7 @@ def predict_memory(
     logits = logits_bytes(config, shape, microbatch_tokens, kernels, recipe.activation_bytes, is_cuda=is_cuda)
     # Two moments compete for the peak: in the blocks, and after them, when the activations are gone.
     exchange = max(state.exchange, state.last_exchange - activations - logits)
-    moments = count_optimizer_values(config.optimizer, shape.trained).value * FP32_BYTES
+    moments = count_optimizer_values(config.optimizer, shape.trained_parameters).value * FP32_BYTES
     return Memory(
         weights_mib=bytes_to_mib(state.weights),
         gradients_mib=bytes_to_mib(state.gradients + exchange),

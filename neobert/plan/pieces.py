@@ -24,7 +24,7 @@ def piece_length(config: RunConfig) -> int | None:
         num_piece_steps(config.trainer, config.trainer.max_steps) > 0
         and config.datacollator.pack_sequences
         and length < max_row_length(config)
-        and STEPS not in spec_of(config).unread
+        and STEPS not in spec_of(config).unread_keys
     )
     return length if is_cut else None
 

@@ -27,7 +27,7 @@ def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]
         math.ceil(trainer.max_steps / interval.value),
         f"{trainer.max_steps:,} steps, one save every {interval.value:,}",
     )
-    moments = count_optimizer_values(config.optimizer, shape.trained)
+    moments = count_optimizer_values(config.optimizer, shape.trained_parameters)
     size = bytes_to_mib(shape.state_bytes(moments.value)) + FOLDER_MIB
     kept = max_kept_checkpoints(trainer, num_saves.value)
     parts_mib = bytes_to_mib(shape.state_bytes(0)) if kept_share(config) < 1 else 0.0

@@ -50,7 +50,7 @@ def state_bytes(config: RunConfig, shape: ModelShape, kernels: str, *, reshards:
     for the backward pass, even if the gathered weights are freed.
     """
     recipe, share = run_recipe(config), kept_share(config)
-    counts, trained = shape.parameters, shape.trained.total
+    counts, trained = shape.parameters, shape.trained_parameters.total
     blocks = counts.linear + counts.vectors + shape.adapter_parameters
     ends = counts.embeddings + counts.decoder
     copy = recipe.weight_copy_bytes

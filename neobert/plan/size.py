@@ -48,7 +48,7 @@ def _describe_trained_parameters(shape: ModelShape) -> str:
     if not shape.adapter_parameters:
         return ""
     head = ", and the head" if shape.trains_head else ""
-    return f"; {shape.trained.total:,} are trained: {shape.adapter_parameters:,} in adapters{head}"
+    return f"; {shape.trained_parameters.total:,} are trained: {shape.adapter_parameters:,} in adapters{head}"
 
 
 def num_processes(config: RunConfig) -> int:

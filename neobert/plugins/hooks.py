@@ -23,7 +23,10 @@ class PluggedHooks:
 
     @classmethod
     def from_config(cls, config: RunConfig, saved: Mapping[str, Any], *, is_main: bool) -> PluggedHooks:
-        """Build the hooks in the first process; `saved` is a checkpoint's state.json, or empty."""
+        """Build the hooks in the first process, and restore their states; other processes have no hooks.
+
+        `saved`: a checkpoint's state.json, or empty. Raises `PluginError` if a plug-in fails.
+        """
         hooks = [
             PluggedHook.from_plugin(each) for each in load_plugins_of_kind(config.plugins, HOOKS) if is_main
         ]

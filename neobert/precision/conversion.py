@@ -32,7 +32,7 @@ def convert(conversion: Conversion, seed: int, backbone: Backbone) -> None:
         for number, block in enumerate(backbone.blocks)
         for name, module in linear_layers_in_order(block, backbone)
     }
-    chosen = [found[layer] for layer in conversion.convertible(list(found))]
+    chosen = [found[layer] for layer in conversion.select_layers(list(found))]
     if not chosen:
         message = f"{conversion.name} converts none of {len(found)} linear layers of the blocks"
         hint = f"shorten {conversion.key('filter_fqns')}, or {conversion.disable_hint}"

@@ -122,7 +122,7 @@ class Conversion(NamedTuple):
             if key not in self.recipe.reads and getattr(self.section, key) != getattr(defaults, key):
                 yield key, name
 
-    def convertible(self, layers: Sequence[LinearLayer]) -> list[LinearLayer]:
+    def select_layers(self, layers: Sequence[LinearLayer]) -> list[LinearLayer]:
         """Return the layers to convert, given all layers in the order in which they run.
 
         Excluded are layers that `filter_fqns` matches and, with `skip_first_last_linear`, the two ends.

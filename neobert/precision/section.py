@@ -7,7 +7,7 @@ from neobert.schema_fields import ConfigSection, NonEmpty, key
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ConversionConfig(ConfigSection):
-    """Matrix products of the blocks' linear layers below bf16; weights stay fp32."""
+    """8- or 4-bit matrix products of the blocks' linear layers; weights stay fp32."""
 
     enable: bool = key(
         False, "Convert the linear layers of the blocks. The blocks then run as torch modules."

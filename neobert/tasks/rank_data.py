@@ -105,7 +105,7 @@ def task_over(run: TaskInputs, kind: Callable[..., RankData] = RankData, **own: 
     data = kind(run.config, prepared, run.world, backbone.model.config.vocab_size, run.on_progress)
     if "num_classes" not in own:
         own["num_classes"] = 1 if backbone.head is None else backbone.head.linear.out_features
-    own.setdefault("logged", backbone.logged)
+    own.setdefault("logged_metrics", backbone.logged_metrics)
     return Task(
         backbone=backbone,
         batches=data.batches,

@@ -183,8 +183,8 @@ class TaskSpec:
         rows: returns the fields of a row for a config.
         head: returns size and FLOPs of the head for a config and the shape of the model.
         corpus_weight: returns the weight of a corpus in a mixture, from its entry's weight and its size.
-        declared: returns the config keys, with their values, that a folder of weights declares.
-        undeclared: returns the config keys that differ from a folder's declaration, with the declared values.
+        declared_keys: returns the config keys, with their values, that a folder of weights declares.
+        differing_keys: returns the config keys that differ from what a folder declares, with its values.
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
         contradictions: yields contradictory settings of the task's section.
         plan_rows: yields the settings of the task that `plan` shows.
@@ -214,8 +214,8 @@ class TaskSpec:
     stores_targets: bool = False
     texts: Callable[[RunConfig], int] = lambda _config: 1
     corpus_weight: Callable[[RunConfig, float, int], float] = lambda _config, weight, _examples: weight
-    declared: Callable[[Path], Mapping[str, Any]] = lambda _folder: {}
-    undeclared: Callable[[RunConfig, Path], Mapping[str, str]] = lambda _config, _folder: {}
+    declared_keys: Callable[[Path], Mapping[str, Any]] = lambda _folder: {}
+    differing_keys: Callable[[RunConfig, Path], Mapping[str, str]] = lambda _config, _folder: {}
     model_settings: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     contradictions: Callable[[RunConfig], Iterable[Contradiction]] = lambda _config: ()
     plan_rows: Callable[[RunConfig], Iterable[PlanRow]] = lambda _config: ()
@@ -239,7 +239,7 @@ class TaskSpec:
         return self.keys.metrics
 
     @property
-    def unread(self) -> Mapping[str, str]:
+    def unread_keys(self) -> Mapping[str, str]:
         """Return the keys of shared sections that the task does not read, with the reason."""
         unread = UNREAD[self.predicts]
         return {key: reason for key, reason in unread.items() if key not in self.also_reads}

@@ -35,7 +35,7 @@ def labelled_text_encoder(
 ) -> SegmentEncoder:
     """Build the encoder of labelled texts, with the run's length limit and no minimum length.
 
-    `is_plain` as in `SegmentEncoder`.
+    `is_plain` as in `SegmentEncoder`. Raises `ProjectError` MOD002 if the length limit leaves no text.
     """
     length, fate = segment_length(config), config.dataset.long_documents
     return segment_encoder(tokenizer, length, 1, fate, framing, is_plain=is_plain)
@@ -96,7 +96,7 @@ class LabelEncoder(RowEncoder):
         """Side columns: the labels."""
         return (self.label,)
 
-    def encoded(
+    def build_encoded(
         self,
         tokens: NDArray[Any],
         lengths: Sequence[int],

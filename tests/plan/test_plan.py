@@ -42,7 +42,7 @@ def trainer(**changes):
 
 
 def test_every_value_has_a_reason():
-    derived = dict(plan_with().derived())
+    derived = dict(plan_with().derived_values())
     assert len(derived) >= 35
     assert [name for name, value in derived.items() if not value.reason] == []
 

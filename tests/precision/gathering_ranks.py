@@ -67,7 +67,7 @@ def gathered(section):
     with Gathered() as counter, torch.no_grad(), world.autocast():
         loss = module(num_targets=32, labels=ids, **rows)
     conversion = enabled_conversion(config)
-    layers = conversion.convertible([*list_linear_layers(shape)]) if conversion else []
+    layers = conversion.select_layers([*list_linear_layers(shape)]) if conversion else []
     return counter.num_bytes, sum(each.inputs * each.outputs for each in layers), loss.item()
 
 

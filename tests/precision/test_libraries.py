@@ -48,7 +48,7 @@ def converted(section, **keys):
     assert torch.equal(torch.get_rng_state(), random), "later random numbers would differ from those in bf16"
     expected = {
         (each.block, each.name)
-        for each in enabled_conversion(config).convertible([*list_linear_layers(model_shape(config, 128))])
+        for each in enabled_conversion(config).select_layers([*list_linear_layers(model_shape(config, 128))])
     }
     made = {key: backbone.blocks[key[0]].get_submodule(key[1]) for key in expected}
     assert all(module is not before[key] for key, module in made.items())

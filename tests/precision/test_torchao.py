@@ -64,7 +64,7 @@ def test_the_plan_counts_the_layers_that_are_converted(model, section):
     before = linears(backbone)
     run_recipe(config).convert(backbone)
     converted = {name for name, module in linears(backbone).items() if module is not before[name]}
-    expected = enabled_conversion(config).convertible([*list_linear_layers(shape)])
+    expected = enabled_conversion(config).select_layers([*list_linear_layers(shape)])
     assert converted == {(each.block, each.name) for each in expected}
     assert all(linears(backbone)[name].weight is before[name].weight for name in converted)
 

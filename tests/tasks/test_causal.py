@@ -71,7 +71,7 @@ def test_flops_are_the_plans_and_a_frozen_head_has_no_weight_gradient():
     adapted = {"adapter": {"type": "lora"}}
     whole, few = (from_dict({"task": "causal", "model": LLAMA} | more) for more in ({}, adapted))
     shapes = [model_shape(config, 256) for config in (whole, few)]
-    assert [shape.trained.decoder for shape in shapes] == [shapes[0].parameters.decoder, 0]
+    assert [shape.trained_parameters.decoder for shape in shapes] == [shapes[0].parameters.decoder, 0]
     per_token = [flops_per_token(config, shape, 1) - shape.product_flops for config, shape in
                  zip((whole, few), shapes, strict=True)]  # fmt: skip
     assert per_token[0] - per_token[1] == 2 * shapes[0].decoder_products

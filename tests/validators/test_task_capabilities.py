@@ -77,4 +77,4 @@ def test_muon_needs_an_architecture_with_layouts(name):
 
 def test_keys_of_masking_are_unread_where_nothing_is_masked():
     for name, spec in SPECS.items():
-        assert (set(MASKING_KEYS) <= set(spec.unread)) == (spec.predicts != "masked"), name
+        assert (set(MASKING_KEYS) <= set(spec.unread_keys)) == (spec.predicts != "masked"), name

@@ -74,7 +74,7 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       validation_split: 0.02
     ```
     """
-    unread = spec_of(run.config).unread
+    unread = spec_of(run.config).unread_keys
     for path, reason, fix in _ineffective_keys(run.config):
         if path not in unread and not _is_from_shipped_profile(run, path):
             yield Violation(path, f"{path} has no effect: {reason}", f"{fix}, or set {path} to its default")

@@ -260,7 +260,7 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         message = f"{dropped} (limit {MAX_LOST:.0%}); {lengths}"
         keep = _keep_text_hint(run, plan)
         shorter = "lower dataset.min_length"
-        if "dataset.min_length" in spec_of(run.config).unread:
+        if "dataset.min_length" in spec_of(run.config).unread_keys:
             hint = keep
         elif run.config.dataset.long_documents == "split":  # only short documents are dropped
             hint = shorter

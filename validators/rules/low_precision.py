@@ -196,7 +196,7 @@ def nothing_in_low_precision(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
         message = f"the blocks of {plan.shape.architecture} have no linear layers that {name} can convert"
         yield Violation(conversion.key("enable"), message, remove)
         return
-    converted, key = len(conversion.convertible(layers)), conversion.key("filter_fqns")
+    converted, key = len(conversion.select_layers(layers)), conversion.key("filter_fqns")
     message = f"{name} converts {converted} of {len(layers)} linear layers of the blocks"
     hint = f"shorten {key}, or {remove}" if conversion.section.filter_fqns else remove
     if not converted:
@@ -239,7 +239,9 @@ def low_precision_sizes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     """
     conversion = enabled_conversion(run)
     name, multiple, remove = conversion.name, conversion.recipe.multiple, conversion.disable_hint
-    sizes = {size for each in conversion.convertible([*list_linear_layers(plan.shape)]) for size in each[2:]}
+    sizes = {
+        size for each in conversion.select_layers([*list_linear_layers(plan.shape)]) for size in each[2:]
+    }
     if odd := sorted(size for size in sizes if size % multiple):
         message = f"{name} needs widths divisible by {multiple}, not {listed([str(each) for each in odd])}"
         yield Violation("model", message, f"change {_uneven_width_keys(plan.shape, multiple)}, or {remove}")

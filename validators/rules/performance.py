@@ -212,7 +212,7 @@ def waiting_for_the_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
 def _fewer_launches_hint(config: RunConfig) -> str:
     larger = "raise trainer.per_device_train_batch_size"
-    if config.trainer.cuda_graphs or "trainer.cuda_graphs" in spec_of(config).unread:
+    if config.trainer.cuda_graphs or "trainer.cuda_graphs" in spec_of(config).unread_keys:
         return larger
     edits = [fix for _, fix in cuda_graphs.cuda_graph_obstacles(config)]
     if "run on one GPU" in edits:

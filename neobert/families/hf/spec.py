@@ -65,7 +65,10 @@ def read_model_settings(section: HfModelConfig) -> tuple[Settings, Architecture]
 
 
 def read_shape(section: HfModelConfig, vocab_size: int, max_row_length: int) -> ModelShape:
-    """Read the shape from the section `model` and config.json. Raises `ProjectError` MOD006."""
+    """Read the shape from the section `model` and config.json.
+
+    Raises `ProjectError` MOD006 for an invalid config.json.
+    """
     settings, architecture = read_model_settings(section)
     unused = architecture.first_position(settings)
     longest = num_position_rows(settings, architecture, max_row_length) - unused
@@ -92,7 +95,10 @@ def trained_positions(folder: Path) -> int:
 
 
 def requested_rows(section: HfModelConfig) -> int | None:
-    """Return the number of embedding rows that the section or the initial weights set, or None."""
+    """Return the embedding rows: `vocab_size` of the section, else of the initial weights, else None.
+
+    Raises `ProjectError` MOD006 for an invalid config.json.
+    """
     if section.vocab_size is not None or section.pretrained_checkpoint is None:
         return section.vocab_size
     return read_settings(section).size("vocab_size", 1)
@@ -101,7 +107,7 @@ def requested_rows(section: HfModelConfig) -> int | None:
 def requested_kernels(section: HfModelConfig) -> tuple[str, str]:
     """Return the kernels of blocks and of packed attention: sdpa if attention has dropout, else auto.
 
-    With eager attention, rows are not packed.
+    With eager attention, rows are not packed. Raises `ProjectError` MOD006 for an invalid config.json.
     """
     settings, architecture = read_model_settings(section)
     name, default = architecture.attention_dropout
@@ -110,26 +116,38 @@ def requested_kernels(section: HfModelConfig) -> tuple[str, str]:
 
 
 def dropout(section: HfModelConfig) -> float:
-    """Return the largest dropout probability of attention and of the outputs of blocks."""
+    """Return the largest dropout probability of attention and of the outputs of blocks.
+
+    Raises `ProjectError` MOD006 for an invalid config.json.
+    """
     settings, architecture = read_model_settings(section)
     known = (architecture.attention_dropout, architecture.dropout)
     return max(settings.number(*each) for each in known if each is not None)
 
 
 def dropout_key(section: HfModelConfig) -> str:
-    """Return the key that sets dropout in the blocks: of their outputs where the architecture has it."""
+    """Return the key that sets dropout in the blocks: of their outputs where the architecture has it.
+
+    Raises `ProjectError` MOD006 for an invalid config.json.
+    """
     _, architecture = read_model_settings(section)
     return DROPOUT_KEY if architecture.dropout is None else OUTPUTS_KEY
 
 
 def padded_attention(section: HfModelConfig) -> str:
-    """Return the implementation of attention in padded rows."""
+    """Return the implementation of attention in padded rows: eager if the architecture has no SDPA.
+
+    Raises `ProjectError` MOD006 for an invalid config.json.
+    """
     settings, architecture = read_model_settings(section)
     return settings.text("attn_implementation", section.attention) if architecture.has_sdpa else "eager"
 
 
 def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
-    """Yield the config keys that this project does not support for transformers models."""
+    """Yield the config keys that this project does not support for transformers models.
+
+    Raises `ProjectError` MOD006 for an invalid config.json.
+    """
     section = model_section(config)
     settings, architecture = read_model_settings(section)
     name = settings.text("model_type", "")

@@ -97,7 +97,7 @@ def backbone_from_model(model: NSAForCausalLM, kernels: SparseKernels) -> Backbo
         attention=kernels.sparse.name,
         attention_reason=kernels.sparse.reason,
         load=partial(load_weights, model),
-        logged=partial(attention_metrics, modules, spec.selected),
+        logged_metrics=partial(attention_metrics, modules, spec.selected),
         matrix_layouts={
             f"{name}.weight": each.layout for name, each in linear_layers(_model_section(model)).items()
         },

@@ -1,7 +1,7 @@
 """Native sparse attention by flash-linear-attention's operators, on a GPU. Imports torch and fla.
 
-fla's own sliding branch calls FlashAttention 2, which need not be installed: that branch is a kernel of the
-table of kernels here.
+fla's own sliding branch calls FlashAttention 2, which need not be installed: here, that branch runs one of
+the attention kernels of `neobert.kernel_table`.
 
 T packed tokens, N query heads, K heads of keys and values, H channels of a head.
 """

@@ -9,7 +9,7 @@ from neobert.schema_fields import key
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TorchaoConfig(ConversionConfig):
-    """Matrix products of the blocks' linear layers below bf16, by torchao; weights stay fp32."""
+    """8- or 4-bit matrix products of the blocks' linear layers, by torchao; weights stay fp32."""
 
     recipe: Literal[
         "float8_tensorwise",

@@ -9,7 +9,7 @@ from neobert.schema_fields import key
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TransformerEngineConfig(ConversionConfig):
-    """Matrix products of the blocks' linear layers below bf16, by Transformer Engine; weights stay fp32."""
+    """8- or 4-bit matrix products of the blocks' linear layers, by Transformer Engine; weights stay fp32."""
 
     recipe: Literal["fp8_current", "fp8_block", "mxfp8", "nvfp4"] = key(
         "fp8_current",

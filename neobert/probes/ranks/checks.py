@@ -46,7 +46,7 @@ class RankReport:
     rank: int
     reached_s: dict[str, float] = field(default_factory=dict)
 
-    def reach(self, stage: str) -> None:
+    def enter_stage(self, stage: str) -> None:
         """Record the start of a stage, also in `rank_<k>.stage`, which names the stage after a hang."""
         self.reached_s[stage] = time.monotonic()
         (self.folder / f"rank_{self.rank}.stage").write_text(stage, encoding="utf-8")
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> None:
     # torchrun ends all ranks when one dies; the others must report which one it was before they end.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     report = RankReport(Path(arguments[1]), int(os.environ["RANK"]))
-    report.reach("start")
+    report.enter_stage("start")
     config = read_config(Path(arguments[0]))
     report.finish(check_ranks(config, report))
 
@@ -85,12 +85,12 @@ def check_ranks(config: RunConfig, report: RankReport) -> dict[str, Any]:
     store, rank, world_size = next(dist.rendezvous("env://"))
     barrier = MonitoredBarrier(dist.PrefixStore("neobert", store), rank, world_size)
     found: dict[str, Any] = {"identity": rank_identity(config, rank)}
-    report.reach("roll call")
+    report.enter_stage("roll call")
     absent = barrier.wait("roll", TIMEOUT_S)
     found["absent"] = absent
     if absent:
         return found
-    report.reach("drill")
+    report.enter_stage("drill")
     found["drill_absent"], found["drill_s"] = barrier.self_test()
     return found | measure_ranks(config, report, store, rank, world_size)
 
@@ -99,7 +99,7 @@ def measure_ranks(
     config: RunConfig, report: RankReport, store: Any, rank: int, world_size: int
 ) -> dict[str, Any]:
     """Initialize the process group; run the checks that need all ranks and return their results by stage."""
-    report.reach("imports")
+    report.enter_stage("imports")
     import torch
     import torch.distributed as dist
 
@@ -112,7 +112,7 @@ def measure_ranks(
     if device.type == "cuda":
         torch.cuda.set_device(device)
         torch.backends.cuda.matmul.allow_tf32 = False
-    report.reach("process group")
+    report.enter_stage("process group")
     dist.init_process_group(
         backend,
         store=dist.PrefixStore("group", store),
@@ -130,9 +130,9 @@ def measure_ranks(
     }
     found: dict[str, Any] = {"backend": "nccl" if device.type == "cuda" else "gloo"}
     for name, work in stages.items():
-        report.reach(name)
+        report.enter_stage(name)
         found[name] = work()
-    report.reach("end")
+    report.enter_stage("end")
     dist.barrier()  # a rank that ends earlier would interrupt what another still receives
     return found
 

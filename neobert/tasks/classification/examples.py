@@ -106,7 +106,9 @@ class ClassificationEncoder(LabelEncoder):
         if self.label.dtype == "int64":
             classes, sizes = np.unique(values, return_counts=True)
             counts.labels = {str(each): int(size) for each, size in zip(classes, sizes, strict=True)}
-        return self.encoded(tokens, lengths, values, counts, too_long, seconds if self.has_pairs else None)
+        return self.build_encoded(
+            tokens, lengths, values, counts, too_long, seconds if self.has_pairs else None
+        )
 
     def _fit_parts(
         self, parts: Sequence[list[int]], length: int, counts: Counts

@@ -45,10 +45,10 @@ class PairMetrics:
         The loss is InfoNCE if there are pairs without scores, else the score loss; None without texts.
         """
         vectors, sizes = torch.cat(self._vectors), [len(each) for each in self._vectors]
-        found = self._ranking_metrics(world, vectors, Texts.joined(self._texts, sizes).to(vectors.device))
+        found = self._ranking_metrics(world, vectors, Texts.join(self._texts, sizes).to(vectors.device))
         if self._of_scores is None:
             return found
-        scored = ScoredDocuments.joined(self._scored, sizes).to(vectors.device)
+        scored = ScoredDocuments.join(self._scored, sizes).to(vectors.device)
         with_scores = self._score_metrics(world, self._of_scores, vectors, scored)
         (num_plain,) = world.sum_over_ranks([self._num_plain])
         merged = with_scores | found if num_plain else found | with_scores

@@ -50,7 +50,7 @@ class ScoredDocuments:
         return cls(queries, documents, scores[documents], sizes)
 
     @classmethod
-    def joined(cls, parts: Sequence[ScoredDocuments], sizes: Sequence[int]) -> ScoredDocuments:
+    def join(cls, parts: Sequence[ScoredDocuments], sizes: Sequence[int]) -> ScoredDocuments:
         """Concatenate the documents of several microbatches; `sizes` are their numbers of texts."""
         moved, texts = [], 0
         for part, size in zip(parts, sizes, strict=True):
@@ -64,13 +64,13 @@ class ScoredDocuments:
             *(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self))
         )
 
-    def where(self, is_chosen: Tensor) -> ScoredDocuments:
+    def select(self, is_chosen: Tensor) -> ScoredDocuments:
         """Return the documents that a mask [N] selects."""
         return ScoredDocuments(*(getattr(self, field.name)[is_chosen] for field in fields(self)))
 
     def split_pairs_and_taught(self) -> tuple[ScoredDocuments, ScoredDocuments]:
         """Return the documents of scored pairs, and the documents of examples with a teacher's scores."""
-        return self.where(self.sizes == 1), self.where(self.sizes > 1)
+        return self.select(self.sizes == 1), self.select(self.sizes > 1)
 
     def similarities(self, vectors: Tensor, width: int) -> Tensor:
         """Return the cosine of each document and its query [N], over the first `width` components."""

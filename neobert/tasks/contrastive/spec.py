@@ -25,7 +25,7 @@ MAX_SETTING, WEIGHT_SETTING = "contrastive.max_negatives", "contrastive.masked_l
 
 
 def max_texts_per_example(config: RunConfig) -> int:
-    """Return the maximum number of texts in an example: 2, and one per hard negative."""
+    """Return the maximum number of texts in an example: 2, and one per hard negative, which dropout lacks."""
     if CONTRASTIVE.read_section(config).positives == "dropout":
         return 2
     return 2 + CONTRASTIVE.read_section(config).max_negatives
@@ -153,12 +153,12 @@ def _other_pooling(config: RunConfig) -> str:
     if (weights := local_weights_path(config.model)) is not None:
         # `preflight` reports the errors of the folder.
         with suppress(ProjectError):
-            found = undeclared(config, folder_of_weights(Path(weights)))
+            found = differing_keys(config, folder_of_weights(Path(weights)))
             return "".join(f" (the weights declare {printable(value)})" for value in found.values())
     return ""
 
 
-def declared(folder: Path) -> Mapping[str, Any]:
+def declared_keys(folder: Path) -> Mapping[str, Any]:
     """Return pooling and prompts of a sentence-transformers folder, by config key; empty for other weights.
 
     Raises `ProjectError` for a folder with further modules, which the run would lose.
@@ -174,7 +174,7 @@ def declared(folder: Path) -> Mapping[str, Any]:
     }
 
 
-def undeclared(config: RunConfig, folder: Path) -> Mapping[str, str]:
+def differing_keys(config: RunConfig, folder: Path) -> Mapping[str, str]:
     """Return the pooling that a folder declares, "none" if it declares none, by config key.
 
     Empty if the run uses that pooling. Raises `ProjectError` if the folder's declarations are unreadable.
@@ -197,8 +197,8 @@ SPEC = TaskSpec(
     rows=row_format,
     texts=max_texts_per_example,
     corpus_weight=source_weight,
-    declared=declared,
-    undeclared=undeclared,
+    declared_keys=declared_keys,
+    differing_keys=differing_keys,
     temperature=lambda config: CONTRASTIVE.read_section(config).temperature,
     score_key=lambda config: SCORE_SETTING if CONTRASTIVE.read_section(config).score_column else "",
     contradictions=contradictions,

@@ -140,7 +140,7 @@ class ContrastiveStep:
                     self.masked.add_gradients(trainer, each.inputs, masked_scale)
         return world.all_reduce_sum(total)
 
-    def logged(self, world: World) -> dict[str, float]:
+    def logged_metrics(self, world: World) -> dict[str, float]:
         """Return the metrics of training since the last call, over all ranks."""
         return self.counts.take(world) | ({} if self.masked is None else self.masked.take(world))
 
@@ -176,13 +176,13 @@ def score_gradient(
 def join_texts(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> Texts:
     """Return the texts of examples without scores, joined over microbatches, on the vectors' device."""
     parts = [Texts.from_batch(without_scored_examples(batch)) for batch in batches]
-    return Texts.joined(parts, [len(each) for each in vectors]).to(vectors[0].device)
+    return Texts.join(parts, [len(each) for each in vectors]).to(vectors[0].device)
 
 
 def join_scored_documents(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> ScoredDocuments:
     """Return the scored documents, joined over microbatches, on the vectors' device."""
     parts = [ScoredDocuments.from_batch(batch) for batch in batches]
-    return ScoredDocuments.joined(parts, [len(each) for each in vectors]).to(vectors[0].device)
+    return ScoredDocuments.join(parts, [len(each) for each in vectors]).to(vectors[0].device)
 
 
 def generator_states(device: torch.device) -> list[Tensor]:

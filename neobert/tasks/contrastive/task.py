@@ -52,7 +52,7 @@ def build(run: TaskInputs) -> EmbeddingTask:
         worst_case=partial(with_every_target, objective, masking_rates(config.datacollator)),
         step=step,
         reference_step=ReferenceStep(loss, score_loss, section.masked_lm_weight),
-        logged=step.logged,
+        logged_metrics=step.logged_metrics,
         num_classes=1,
         targets_per_token=1 / run.prepared.train.statistics.mean,
     )

@@ -59,7 +59,7 @@ class Texts:
         )
 
     @classmethod
-    def joined(cls, parts: Sequence[Texts], sizes: Sequence[int]) -> Texts:
+    def join(cls, parts: Sequence[Texts], sizes: Sequence[int]) -> Texts:
         """Concatenate the texts of several microbatches; `sizes` are their numbers of texts."""
         moved, texts, documents = [], 0, 0
         for part, size in zip(parts, sizes, strict=True):

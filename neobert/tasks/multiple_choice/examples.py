@@ -105,7 +105,7 @@ class ChoiceEncoder(LabelEncoder):
         values = np.array(labels, np.int64)
         classes, sizes = np.unique(values[values != IGNORED], return_counts=True)
         counts.labels = {str(each): int(size) for each, size in zip(classes, sizes, strict=True)}
-        encoded = self.encoded(tokens, lengths, values, counts, too_long, seconds)
+        encoded = self.build_encoded(tokens, lengths, values, counts, too_long, seconds)
         return replace(encoded, columns={**encoded.columns, GROUP: np.array(positions, PLACE.dtype)})
 
     def _fit_pairs(

@@ -90,7 +90,7 @@ class QuestionEncoder(LabelEncoder):
                 labels.append(self._window_label(window, tokens))
         flat = np.fromiter((each for window in ids for each in window), self.dtype)
         values = np.array(labels, np.int64)
-        return self.encoded(flat, [len(each) for each in ids], values, counts, too_long, seconds)
+        return self.build_encoded(flat, [len(each) for each in ids], values, counts, too_long, seconds)
 
     def split_rows(self, rows: Iterable[Row]) -> Iterable[ContextWindows]:
         """Return the windows of each row, in the order of the rows."""

@@ -88,7 +88,7 @@ class ConversationEncoder(RowEncoder):
             batch.counts.documents += 1
             if conversation is not None:
                 self._add_conversation(batch, index, conversation, next(rendered))
-        return batch.encoded(self.dtype)
+        return batch.build_encoded(self.dtype)
 
     def _prepare(self, row: Row, batch: _Batch) -> Conversation | None:
         """Return the conversation to render, or None if its messages contain control tokens.
@@ -206,7 +206,7 @@ class _Batch:
                 1, number, f"{reason}; the conversation begins with {_first_words(conversation)}"
             )
 
-    def encoded(self, dtype: np.dtype[np.unsignedinteger]) -> Encoded:
+    def build_encoded(self, dtype: np.dtype[np.unsignedinteger]) -> Encoded:
         tokens = np.concatenate([np.empty(0, np.int64), *self.ids]).astype(dtype)
         marks = np.concatenate([np.empty(0, np.uint8), *self.marks])
         lengths = np.array([len(each) for each in self.ids], np.int64)

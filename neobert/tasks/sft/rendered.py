@@ -44,7 +44,7 @@ class Renderer(Protocol):
     def text(self, messages: Sequence[Message], *, prompt: bool = False) -> str:
         """Render messages, then the generation prompt if `prompt` is true. Raises `TemplateFailedError`."""
 
-    def marked(self, messages: Sequence[Message]) -> tuple[str, list[Span]]:
+    def render_marked(self, messages: Sequence[Message]) -> tuple[str, list[Span]]:
         """Render messages; return the text and the marked spans. Raises `TemplateFailedError`."""
 
 

@@ -94,8 +94,8 @@ class Template:
             )
         return self._require_short_text(text)
 
-    def marked(self, messages: Sequence[Message]) -> tuple[str, list[Span]]:
-        """Render messages with marks (see `Renderer.marked`)."""
+    def render_marked(self, messages: Sequence[Message]) -> tuple[str, list[Span]]:
+        """Render messages with marks (see `Renderer.render_marked`)."""
         return self._render(messages, prompt=False, marks=True)
 
     def _render(self, messages: Sequence[Message], *, prompt: bool, marks: bool) -> tuple[str, list[Span]]:

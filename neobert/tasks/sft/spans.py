@@ -67,7 +67,7 @@ def supervise(
         return supervised
     try:
         messages, supervised.text = render_contents(messages, renderer)
-        marks = renderer.marked(messages)[1] if is_marked else []
+        marks = renderer.render_marked(messages)[1] if is_marked else []
     except TemplateFailedError as error:
         supervised.faults.append((Fault.FAILED, f"the template fails: {error}"))
         return supervised

@@ -99,7 +99,7 @@ class WordEncoder(LabelEncoder):
         values = np.concatenate([empty, *labels]).astype(self.label.dtype)
         numbers, sizes = np.unique(values[values != IGNORED], return_counts=True)
         counts.labels = {self.names[each]: int(size) for each, size in zip(numbers, sizes, strict=True)}
-        return self.encoded(tokens, [len(each) for each in ids], values, counts, too_long)
+        return self.build_encoded(tokens, [len(each) for each in ids], values, counts, too_long)
 
     def _tokenize_rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Ids, Ids]]:
         """Yield each row with its token ids [T] and the word index of each token [T], -1 for empty tokens."""

@@ -224,7 +224,7 @@ class Saver:
         self.writes_s.append(time.perf_counter() - started_s)
 
     def _write_on_main(self, trainer: Trainer, draft: CheckpointDraft) -> None:
-        """Write on rank 0, and send the result to the other ranks."""
+        """Write on rank 0, and send the result to the other ranks. Raises the error of the write."""
         # The other ranks wait in `receive`: without a message they would hang until the collective times out,
         # and report the timeout in place of the cause.
         try:

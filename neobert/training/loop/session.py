@@ -160,7 +160,10 @@ def record_failure(run_dir: Path, step: int, error: Exception) -> None:
 def write_heartbeats(
     config: RunConfig, run_dir: Path, world: World, start: StartCheckpoint | None, phases: PhaseTracker
 ) -> Iterator[Heartbeat]:
-    """Write this rank's heartbeats inside the `with` block, to a file truncated to the resume step."""
+    """Write this rank's heartbeats inside the `with` block, to a file truncated to the resume step.
+
+    `start`: checkpoint to resume from, or None. Raises `ProjectError` RCP001 without a valid receipt.
+    """
     path = heartbeat_path(run_dir, world.rank)
     first_seq = trim_heartbeat(path, None if start is None else start.state["step"])
     receipt = read_receipt(run_dir / RECEIPT)

@@ -183,7 +183,7 @@ class Task:
             their targets. None: `steps.accumulate`, one microbatch after the other.
         reference_step: computes the same in one graph over all microbatches; the rehearsal compares `step`
             with it. None: the gradient of a step is the mean over the targets of its microbatches.
-        logged: returns the task's own metrics over all ranks, for a line of training metrics.
+        logged_metrics: returns the task's own metrics over all ranks, for a line of training metrics.
         read_retries: returns the number of retried reads so far; None if nothing is streamed.
         guesser: masked texts whose words the model guesses after each evaluation, or None.
     """
@@ -207,7 +207,7 @@ class Task:
     probe: Callable[[TaskProber, Any], Iterator[ProbeResult]] = no_probe_results
     step: Step | None = None
     reference_step: Step | None = None
-    logged: Callable[[World], Mapping[str, float]] = lambda _world: {}
+    logged_metrics: Callable[[World], Mapping[str, float]] = lambda _world: {}
     read_retries: Callable[[], int | None] = lambda: None
     guesser: Guesser | None = None
 

@@ -25,7 +25,8 @@ class JsonlWriter:
     def __init__(self, path: Path, limit_bytes: int | None = None) -> None:
         """Open the file for appending.
 
-        `limit_bytes`: size above which the file is renamed to `rotated_path(path)` and a new one is started.
+        `limit_bytes`: size above which the file is renamed to `rotated_path(path)` and a new one is started;
+        None: no limit.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._limit_bytes = path, limit_bytes

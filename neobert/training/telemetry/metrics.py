@@ -77,7 +77,7 @@ class TrainingLog:
         assert trainer.state.grad_norm is not None
         loss, grad_norm = trainer.progress.loss.take(), float(trainer.state.grad_norm)
         times = trainer.stopwatch.read()
-        logged = dict(trainer.task.logged(trainer.world))
+        logged = dict(trainer.task.logged_metrics(trainer.world))
         trainer.state.last_metrics = self._last_metrics(trainer, times, loss, grad_norm, logged)
         self._remember_totals(trainer)
         return (
