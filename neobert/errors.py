@@ -8,6 +8,7 @@ import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from traceback import extract_tb
 
 EXIT_OK = 0
 EXIT_CHECK_FAILED = 1
@@ -19,6 +20,7 @@ EXIT_DO_NOT_REQUEUE = 93
 EXIT_INTERRUPTED = 130
 
 ERROR_FILE_ENV = "NEOBERT_ERROR_FILE"
+ROOT, PACKAGES = Path(__file__).parents[1], ("neobert", "launcher", "validators", "profiles")
 
 
 @dataclass(eq=False)
@@ -58,6 +60,15 @@ def prefix_place(place: str, message: str) -> str:
 def first_line(error: BaseException) -> str:
     """Return an error message's first line, or the error's class name if it has no message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def raised_at(error: BaseException) -> str:
+    """Return ` (at FILE:LINE)` for the last line of this project that raised an error, else an empty string."""
+    for frame in reversed(extract_tb(error.__traceback__)):
+        parts = Path(frame.filename).parts[len(ROOT.parts) :]
+        if Path(frame.filename).is_relative_to(ROOT) and parts[0] in PACKAGES:
+            return f" (at {'/'.join(parts)}:{frame.lineno})"
+    return ""
 
 
 def write_error_file(error: ProjectError) -> bool:

@@ -13,14 +13,20 @@ import time
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from traceback import extract_tb
 from typing import NoReturn
 
 from neobert import __version__
 from neobert.atomic_write import NO_ROOM, describe_write_error
 from neobert.config import digest, from_dict, replace
 from neobert.config.schema import RunConfig
-from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, write_error_file
+from neobert.errors import (
+    ERROR_FILE_ENV,
+    EXIT_TRAINING_FAILED,
+    EXIT_USAGE,
+    ProjectError,
+    raised_at,
+    write_error_file,
+)
 from neobert.gc_policy import collect_rarely
 from neobert.receipt import FILE_NAME, read_receipt, require_receipt, utc_now
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
@@ -31,7 +37,6 @@ log = logging.getLogger("neobert.train")
 
 USAGE = "usage: python -m neobert.train RUN_DIR/resolved.json [--again]"
 AGAIN = "--again"
-PACKAGE = Path(__file__).parent
 
 # A process that used a GPU can take seconds to die, and its connections close before. Without this wait,
 # torchrun sees first the rank that lost a connection, and never reports the rank that was killed.
@@ -129,14 +134,8 @@ def unexpected_error(error: Exception, run_dir: Path | None = None) -> ProjectEr
     hint = f"fix the cause{log_note}, then {_resume_hint(run_dir)}"
     if type(error).__name__ == "OutOfMemoryError":
         hint = "lower trainer.per_device_train_batch_size and raise trainer.gradient_accumulation_steps"
-    message = f"training failed: {type(error).__name__}: {error}".splitlines()[0] + _raised_at(error)
+    message = f"training failed: {type(error).__name__}: {error}".splitlines()[0] + raised_at(error)
     return ProjectError("TRN001", message, hint, exit_code=EXIT_TRAINING_FAILED)
-
-
-def _raised_at(error: Exception) -> str:
-    """Return ` (at FILE:LINE)` for the last line of this project's code that raised, or an empty string."""
-    own = [each for each in extract_tb(error.__traceback__) if Path(each.filename).is_relative_to(PACKAGE)]
-    return f" (at {Path(own[-1].filename).relative_to(PACKAGE.parent)}:{own[-1].lineno})" if own else ""
 
 
 def is_connection_lost(error: Exception) -> bool:

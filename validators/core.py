@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import validators.rules  # noqa: F401  registers every rule
 from neobert.config import ConfigError
+from neobert.errors import raised_at
 from neobert.plan import Plan
 from neobert.tasks.specs import SPECS, spec_of
 from profiles.registry import ResolvedRun
@@ -151,7 +152,7 @@ def _evaluate_rule(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> Ru
     except CannotTellError as error:
         return RuleOutcome(rule, check_result(Status.UNKNOWN, str(error)), is_missing=True)
     except Exception as error:
-        message = f"the rule raised an exception: {type(error).__name__}: {error}"
+        message = f"the rule raised an exception: {type(error).__name__}: {error}{raised_at(error)}"
         return RuleOutcome(rule, check_result(Status.UNKNOWN, message, required=True))
     return RuleOutcome(rule, check_result(Status.PASS), findings)
 

@@ -1,6 +1,7 @@
 """Findings on a terminal: hierarchy, the whole value underlined, what can be fixed, colours on request."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 
 from launcher.report.formats.text import excerpt, token_end
 from launcher.terminal.console import plain_description
-from neobert.errors import ProjectError
+from neobert.errors import ProjectError, prefix_place
+from validators.rule import RULES
 
 ANSI = re.compile(r"\x1b\[[\d;]*m")
 BAD = "profile: cpu-demo\ntrainer:\n  save_every: 5\n  max_steps: -1  # all\n"
@@ -87,6 +89,15 @@ def test_quiet_prints_findings_only(command, run_file, tmp_path):
     assert failing.code == 1
     assert "CFG007" in failing.out
     assert "2 fail" not in failing.out
+
+
+def test_lint_names_a_rule_that_raised_and_its_line(command, run_file, monkeypatch):
+    """A rule that someone is writing: exit code 3 and a count would not tell which, or why."""
+    monkeypatch.setitem(RULES, "OPT001", replace(RULES["OPT001"], judge=lambda *_: prefix_place(None, "")))
+    answer = command("lint", run_file("profile: cpu-demo\n"))
+    assert answer.code == 3
+    message = "unknown OPT001 swapped-betas: the rule raised an exception: TypeError: "
+    assert re.search(rf"^{message}.* \(at neobert/errors.py:\d+\)$", answer.out, re.MULTILINE)
 
 
 def test_colours_change_nothing_but_colours(command, run_file, monkeypatch):

@@ -15,7 +15,7 @@ from launcher.terminal.fold import display_width, fold
 from neobert.config import COMMAND_LINE
 from neobert.plurals import counted
 from neobert.printable import printable
-from validators.finding import Finding, Severity, Status
+from validators.finding import CheckResult, Finding, Severity, Status
 
 COLOUR = {Severity.FAIL: "red", Severity.WARN: "yellow"}
 VERDICT_COLOUR = {"pass": "green", "fail": "red", "unknown": "yellow"}
@@ -44,7 +44,14 @@ def render(report: Report, fixable: Collection[Finding] = (), *, quiet: bool = F
         text = finding_text(finding, is_fixable=finding in fixable, has_source=place != previous)
         parts.append(text)
         previous = place
+    unknown = (check for check in report.checks if check.status is Status.UNKNOWN and check.required)
+    parts += map(_unknown_text, unknown)
     return "\n\n".join(parts if quiet else [*parts, summary(report, len(fixable))])
+
+
+def _unknown_text(check: CheckResult) -> str:
+    label = paint(f"{check.status} {check.id}", VERDICT_COLOUR["unknown"], "bold")
+    return fold(f"{label} {check.name}: {printable(check.message)}", console.terminal_width())
 
 
 def summary(report: Report, num_fixable: int = 0) -> str:
