@@ -14,14 +14,15 @@ from launcher.io.shadowed_modules import PROJECT_ROOT, find_shadowed
 from launcher.probes.probe import Subject
 from neobert.kernel_table import OPTIONAL_PACKAGES
 from neobert.precision.libraries import LIBRARIES
+from neobert.trackers.table import TRACKERS
 from validators.facts_host import SoftwareFacts
 
 DISTRIBUTIONS = (
-    "accelerate", "datasets", "kernels", "mlflow-skinny", "neobert-launch", "numpy", "nvidia-ml-py", "peft",
-    "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "safetensors", "tokenizers", "torch", "trackio",
-    "transformers", "typer", "wandb",
+    "accelerate", "datasets", "kernels", "neobert-launch", "numpy", "nvidia-ml-py", "peft", "psutil",
+    "pyarrow", "pydantic", "pyyaml", "rich", "safetensors", "tokenizers", "torch", "transformers", "typer",
     *(package.name for package in OPTIONAL_PACKAGES),
     *(library.package for library in LIBRARIES.values()),
+    *(tracker.package for tracker in TRACKERS.values() if tracker.package is not None),
 )  # fmt: skip
 PROJECT, CONSTRAINTS = "neobert-launch", "constraints.txt"
 TORCH, TORCH_VERSION_FILE = "torch", "torch/version.py"

@@ -7,6 +7,7 @@ import pytest
 from neobert.config import ConfigError
 from neobert.config.key_suggestions import suggest_key
 from neobert.config.migrated_keys import NO_SUCH, rename_table
+from neobert.config.optimizers import OPTIMIZERS
 from profiles.registry import resolve_run
 
 START = (
@@ -35,7 +36,7 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         ("batch_size: 8", "rows per device are trainer.per_device_train_batch_size, rows per step "
          "trainer.global_batch_size"),
         # names of other things
-        ("optimizer: {type: AdamW}", "write optimizer.name: adamw or adam or lion or muon or muonclip"),
+        ("optimizer: {type: AdamW}", f"write optimizer.name: {' or '.join(OPTIMIZERS)}"),
         ("stage: sft", "write task: sft for conversations, or task: causal for text"),
         ("model: {flavor: 8B}",
          "remove the line; the sizes are keys of model, and model.config names a config.json"),
