@@ -63,7 +63,7 @@ def first_line(error: BaseException) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """Return ` (at FILE:LINE)` for the last line of this project that raised an error, else an empty string."""
+    """Return ` (at FILE:LINE)` for the last line of this project that raised, else an empty string."""
     for frame in reversed(extract_tb(error.__traceback__)):
         parts = Path(frame.filename).parts[len(ROOT.parts) :]
         if Path(frame.filename).is_relative_to(ROOT) and parts[0] in PACKAGES:
