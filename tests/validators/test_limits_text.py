@@ -251,7 +251,13 @@ def test_a_classification_reads_prepared_data():
         (0.5, 0.5, 0.5, Severity.FAIL, "all training scores are 0.5"),
         (3.0, 3.0, 3.0, Severity.FAIL, "all training scores are 3"),
         (0.0, -0.005, 0.005, None, ""),
-        (0.0, -0.004, 0.004, Severity.WARN, "the training scores differ by at most 0.008"),
+        (
+            0.0,
+            -0.004,
+            0.004,
+            Severity.WARN,
+            "the training scores differ by at most 0.008 (at least 0.01 needed)",
+        ),
     ],
 )
 def test_scores_that_teach_nothing(mean, least, most, severity, words):

@@ -268,7 +268,8 @@ def checkpointing_against_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     if is_on and other < IDLE_MEMORY_SHARE * device:
         yield Violation(
             path,
-            f"without gradient checkpointing the step needs only {other:,.0f} of {device:,.0f} MiB",
+            f"without gradient checkpointing the step needs only {other:,.0f} of {device:,.0f} MiB (a "
+            f"warning below {IDLE_MEMORY_SHARE:.0%})",
             f"set {path} to false to save about a quarter of each step",
         )
 

@@ -114,7 +114,8 @@ def unsteady_pace(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 def _differences_from_baseline(speed: SpeedFacts, baseline: float | None) -> Iterator[str]:
     if baseline is not None and abs(speed.tokens_per_second / baseline - 1) > TOLERANCE:
-        yield f"{speed.tokens_per_second:,.0f} tokens/s, but {baseline:,.0f} in an earlier rehearsal"
+        rates = f"{speed.tokens_per_second:,.0f} tokens/s, but {baseline:,.0f} in an earlier rehearsal"
+        yield f"{rates} (limit {TOLERANCE:.0%})"
 
 
 def _differences_from_profile(run: ResolvedRun, speed: SpeedFacts) -> Iterator[str]:
@@ -128,7 +129,8 @@ def _differences_from_profile(run: ResolvedRun, speed: SpeedFacts) -> Iterator[s
         return
     low, high = expects.tokens_per_second
     if not low * (1 - TOLERANCE) <= speed.tokens_per_second <= high * (1 + TOLERANCE):
-        yield f"{speed.tokens_per_second:,.0f} tokens/s, but the profile expects {low:,.0f} to {high:,.0f}"
+        rates = f"{speed.tokens_per_second:,.0f} tokens/s, but the profile expects {low:,.0f} to {high:,.0f}"
+        yield f"{rates} (tolerance {TOLERANCE:.0%})"
 
 
 def _median_step_times_by_half(times_s: tuple[float, ...]) -> tuple[float, float]:

@@ -101,7 +101,8 @@ def failing_plugin(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(each.key, each.message, each.hint)
     share, probability = found.masked_share, run.config.datacollator.mlm_probability
     if share is not None and share > MAX_TARGETS * probability:
-        message = f"plugins.masking selects {share:.1%} of the tokens, but {SHARE} is {probability:.1%}"
+        selected = f"plugins.masking selects {share:.1%} of the tokens, but {SHARE} is {probability:.1%}"
+        message = f"{selected} (limit {MAX_TARGETS:g} times as many)"
         yield Violation(SHARE, message, f"set {SHARE} to {min(1.0, share):.2f}, or select fewer tokens")
     metric = run.config.trainer.metric_for_best_model
     if metric is not None and metric not in known_metrics() and not found.failures:

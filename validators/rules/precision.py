@@ -137,7 +137,7 @@ def other_precision_than_declared(run: ResolvedRun, plan: Plan, facts: Facts) ->
     if sum(flops for name, flops in used.items() if name in (declared, *low)) / total < MIN_SHARE:
         yield Violation(
             PATH,
-            f"{declared} is declared, but matrix products use {shares}",
+            f"{declared} is declared, but matrix products use {shares} (at least {MIN_SHARE:.0%})",
             f"find the code that runs outside autocast, or set {PATH} to the intended precision",
         )
     elif conversion and low and low.isdisjoint(used):

@@ -86,7 +86,7 @@ def _warmup_violations(run: ResolvedRun, plan: Plan) -> Violations:
     steps = schedule.warmup_steps
     is_counted = run.config.scheduler.warmup_percent is None
     path = "scheduler.warmup_steps" if is_counted else "scheduler.warmup_percent"
-    taken = f"the warm-up takes {steps:,} of {max_steps:,} steps"
+    taken = f"the warm-up takes {steps:,} of {max_steps:,} steps (limit {LONGEST_WARMUP:.0%})"
     usual = max_steps * USUAL_WARMUP_PERCENT // 100 if is_counted else USUAL_WARMUP_PERCENT
     hint = f"set {path} to {usual} ({USUAL_WARMUP_PERCENT} % of the run)"
     if steps >= max_steps:
@@ -120,7 +120,8 @@ def _size_warmup_violations(config: RunConfig, max_steps: int) -> Violations:
         if steps > LONGEST_WARMUP * max_steps:
             yield Violation(
                 path,
-                f"the {name.replace(' ', '-')} warm-up takes {steps:,} of {max_steps:,} steps",
+                f"the {name.replace(' ', '-')} warm-up takes {steps:,} of {max_steps:,} steps (limit "
+                f"{LONGEST_WARMUP:.0%})",
                 f"set {path} to {usual}",
                 None if steps >= max_steps else Severity.WARN,
             )
@@ -134,9 +135,11 @@ def _decay_violations(plan: Plan) -> Violations:
         yield Violation(path, message, hint)
         return
     steps, is_zero = max_steps - max(schedule.decay_end, schedule.warmup_steps), schedule.floor < ZERO_FLOOR
-    if steps > (MAX_AT_ZERO if is_zero else MAX_AT_FLOOR) * max_steps:
+    most = MAX_AT_ZERO if is_zero else MAX_AT_FLOOR
+    if steps > most * max_steps:
         message = (
-            f"{steps:,} of {max_steps:,} steps come after the decay, at {schedule.floor:g} of the peak rate"
+            f"{steps:,} of {max_steps:,} steps come after the decay, at {schedule.floor:g} of the peak rate "
+            f"(limit {most:.0%})"
         )
         yield Violation(path, message, hint, None if is_zero else Severity.WARN)
 

@@ -182,7 +182,7 @@ def _accuracy_of_one_class(run: ResolvedRun, counts: Mapping[str, int]) -> Viola
         yield Violation(
             BEST_METRIC,
             f"{percent(share)} of the evaluation's {task_labels(run).unit}s have label {printable(largest)}: "
-            "a model that always predicts this label has that accuracy",
+            f"a model that always predicts this label has that accuracy (a warning from {ONE_SIDED:.0%})",
             f"set {BEST_METRIC} to {better}",
             Severity.WARN,
         )

@@ -214,7 +214,7 @@ def nearly_equal_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     if scores["min"] == scores["max"]:
         yield Violation(column, f"all training scores are {scores['min']:g}", f"check {column}")
     elif (width := scores["max"] - scores["min"]) < NARROW_RANGE:
-        message = f"the training scores differ by at most {width:.2g}"
+        message = f"the training scores differ by at most {width:.2g} (at least {NARROW_RANGE:g} needed)"
         hint = "divide the scores by their standard deviation, and multiply the predictions by it"
         yield Violation(column, message, hint, Severity.WARN)
 
@@ -259,7 +259,8 @@ def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     if total and copies >= FEW_COPIES * total:
         yield Violation(
             "dataset.path",
-            f"{copies:,} of {total:,} evaluation texts are in the training data",
+            f"{copies:,} of {total:,} evaluation texts are in the training data (limit {MANY_COPIES:.0%}, a "
+            f"warning from {FEW_COPIES:.0%})",
             "remove these texts from the training data, or evaluate on other data",
             Severity.FAIL if copies >= MANY_COPIES * total else Severity.WARN,
         )

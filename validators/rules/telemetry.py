@@ -120,7 +120,7 @@ def _driver_memory_faults(telemetry: TelemetryFacts, context_mib: int) -> Iterat
     if abs(reported - telemetry.driver_mib) > slack:
         yield (
             f"device memory is {reported:,.0f} MiB in the heartbeat (allocator and context), but "
-            f"{telemetry.driver_mib:,} MiB in the driver"
+            f"{telemetry.driver_mib:,} MiB in the driver (tolerance {slack:,.0f} MiB)"
         )
 
 
@@ -128,7 +128,7 @@ def _process_memory_faults(telemetry: TelemetryFacts) -> Iterator[str]:
     if abs(telemetry.host_rss_mib / telemetry.system_rss_mib - 1) > SYSTEM_TOLERANCE:
         yield (
             f"process memory is {telemetry.host_rss_mib:,.0f} MiB in the heartbeat, but "
-            f"{telemetry.system_rss_mib:,.0f} MiB in the operating system"
+            f"{telemetry.system_rss_mib:,.0f} MiB in the operating system (tolerance {SYSTEM_TOLERANCE:.0%})"
         )
 
 

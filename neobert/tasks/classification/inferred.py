@@ -156,15 +156,15 @@ def _likely_problem(label: Column, text: Path) -> str:
     """Return classes or regression: many whole numbers are classes if they repeat, like ids."""
     is_amount = label.name.lower() in AMOUNTS or not label.has_repeats
     is_scored = label.has_fractions or (len(label.numbers) > MAX_NUMBERED and is_amount)
-    return REGRESSION if is_scored and not _stated_names(label, text) else CLASSES
+    return REGRESSION if is_scored and not _saved_class_names(label, text) else CLASSES
 
 
-def _stated_names(label: Column, text: Path) -> list[str]:
+def _saved_class_names(label: Column, text: Path) -> list[str]:
     return class_names(training_tables(text)[0], label.name) if is_saved_dataset(text) else []
 
 
 def _class_keys(label: Column, text: Path) -> Keys:
-    if stated := _stated_names(label, text):
+    if stated := _saved_class_names(label, text):
         if any(name.isdecimal() and int(name) != number for number, name in enumerate(stated)):
             return {"classification.num_labels": len(stated)}  # a 1 in the rows is class 1, not the class "1"
         return {"classification.label_names": stated}
