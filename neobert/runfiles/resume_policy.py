@@ -25,6 +25,10 @@ WARMED_UP_BY = "distributed.nproc_per_node x distributed.nnodes (batch-size warm
 MIXED = "dataset.mixture (shares of the tokens)"
 RATE = ("optimizer.lr", "trainer.max_steps", "trainer.max_epochs")
 SCHEDULE = (*RATE, "trainer.early_stopping_patience")
+TRAINED_TOKENIZER = tuple(
+    f"tokenizer.{name}" for name in ("vocab_size", "algorithm", "lowercase", "strip_accents")
+)
+"""Keys of a tokenizer that the run trains; without effect on one that exists."""
 ABSENT, MODEL_TYPE = "absent", "model.type"
 
 
@@ -52,10 +56,18 @@ def structural_differences(saved: Mapping[str, Any], current: Mapping[str, Any])
 
     For models of different types, only `model.type` is compared.
     """
-    found = tuple(each for each in differences(saved, current) if is_structural(each.key))
+    trained = TRAINED_TOKENIZER if _trains_tokenizer(saved) and _trains_tokenizer(current) else ()
+    found = tuple(
+        each for each in differences(saved, current) if is_structural(each.key) or each.key in trained
+    )
     if all(each.key != MODEL_TYPE for each in found):
         return found
     return tuple(each for each in found if each.key == MODEL_TYPE or not each.key.startswith("model."))
+
+
+def _trains_tokenizer(config: Mapping[str, Any]) -> bool:
+    tokenizer = config.get("tokenizer", {})
+    return tokenizer.get("path") is None and tokenizer.get("name") is None
 
 
 def runtime_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:

@@ -116,6 +116,15 @@ def test_the_shares_of_a_mixture_are_kept_and_its_paths_are_not():
     assert (difference.key, difference.saved, difference.current) == (MIXED, [0.75, 0.25], [0.5, 0.5])
 
 
+def test_the_keys_of_a_tokenizer_that_both_runs_train_are_kept():
+    trained = changed("tokenizer.path", None)
+    larger = trained | {"tokenizer": trained["tokenizer"] | {"vocab_size": 2048}}
+    (difference,) = structural_differences(trained, larger)
+    assert (difference.key, difference.current) == ("tokenizer.vocab_size", 2048)
+    assert structural_differences(SAVED, changed("tokenizer.vocab_size", 2048)) == ()
+    assert structural_differences(larger, SAVED) == (), "an existing tokenizer is compared by its content"
+
+
 def test_a_batch_size_warm_up_keeps_the_number_of_ranks():
     """Its first steps have one microbatch per rank."""
     warming = changed("trainer.batch_size_warmup_steps", 5)
