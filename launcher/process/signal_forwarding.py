@@ -52,7 +52,10 @@ class Forwarder:
             self._handle_signal(self.seen[-1])
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Forward one signal; every signal that asks to save and stop reaches the trainer as SIGTERM."""
+        """Forward one signal; every signal that asks to save and stop reaches the trainer as SIGTERM.
+
+        Before `keep_for_trainer`, Ctrl-C has its usual effect, and others raise `StoppedEarlyError`.
+        """
         if not self._is_in_charge:
             self._stop_before_start(number, frame)
             return

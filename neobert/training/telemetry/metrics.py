@@ -170,7 +170,10 @@ def metric_fields(trainer: Trainer, weight_norm: float) -> dict[str, float | Non
 
 
 def _clip_fields(clip: QKClip | None) -> dict[str, float | None]:
-    """Return the largest attention logit before the last QK-clip; its value is None if it is not finite."""
+    """Return the largest attention logit before the last QK-clip, None if it is not finite.
+
+    Empty without QK-clip.
+    """
     if clip is None:
         return {}
     highest = math.nan if clip.highest is None else clip.highest.max().item()
