@@ -55,7 +55,10 @@ def write_model(folder: Path, tokenizer: Path, *, is_tiny: bool) -> None:
 
 
 def write_run(work: Path, text: Path, *, is_tiny: bool) -> RunConfig:
-    """Write the run file as `init --from` does, and the resolved config of each of our arms."""
+    """Write the run file as `init --from` does, and the resolved config of each of our arms.
+
+    Returns the config of the arm `ours`.
+    """
     run_file = work / "run.yaml"
     run_file.unlink(missing_ok=True)
     device = "cpu" if is_tiny else "gpu"

@@ -39,7 +39,9 @@ def write_measurement(
     *,
     is_complete: bool = True,
 ) -> dict[str, Any]:
-    """Write a figure to `path`, named after its metric; `value` is None if it could not be measured.
+    """Write a figure to `path`, named after its metric, and return the content of the file.
+
+    `value` is None if it could not be measured.
 
     A benchmark of several rounds writes after each, with `is_complete` false until the last: a run that a
     time limit ends keeps its finished rounds.

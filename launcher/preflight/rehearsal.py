@@ -158,9 +158,9 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
 
 
 def _finish_uninterrupted_run(state: RehearsalState, fresh: subprocess.Popen[bytes]) -> FreshResults:
-    """Wait for the end of the uninterrupted run, then test that the watchdog detects its deliberate hang.
+    """Wait for the end of the uninterrupted run and return its results.
 
-    The test is skipped if a rank ran out of memory.
+    Then tests that the watchdog detects its deliberate hang, unless a rank ran out of memory.
     """
     results = wait_for_results(state, FRESH, fresh, is_announced=False)
     end = FreshResults(results, None)

@@ -62,7 +62,7 @@ def probe_disk(subject: Subject) -> DiskFacts:
 
 
 def _reserve(folder: Path, filesystem: str, subject: Subject) -> Reservation:
-    """Reserve the size of one checkpoint; requests more time first if that may take long."""
+    """Return the outcome of reserving the size of one checkpoint; request more time first if needed."""
     size_mib = subject.checkpoint_mib
     takes_s = size_mib / RESERVED_MIB_PER_S
     if takes_s > DEADLINE_S / 2:
@@ -127,7 +127,7 @@ NOT_TRIED = Reservation("not tried")
 
 
 def reserve(folder: Path, size_mib: float, filesystem: str) -> Reservation:
-    """Reserve `size_mib` in an unlinked file of `folder`, and free the space again.
+    """Reserve `size_mib` in an unlinked file of `folder`, free the space again, and return the outcome.
 
     Skipped on tmpfs, where the reservation would use memory, and if it would take most of the free space, so
     that other programs can still write.

@@ -116,7 +116,7 @@ def _file_exists(path: str) -> bool:
 
 
 def _verify_in_time(subject: Subject, folder: Path) -> Manifest:
-    """Verify a checkpoint, after requesting as much time as a slow disk needs to read it."""
+    """Return the manifest of a checkpoint, verified after requesting the time that a slow disk needs for it."""
     request_reading_time(subject, folder, read_manifest(folder).size_bytes)
     return verify_checkpoint(folder)
 

@@ -111,7 +111,10 @@ class _MicrobatchStream:
         self.close()
 
     def _wait_for_result(self, future: Future[Result]) -> Result:
-        """Wait for a result. Raises DAT010 after too long without progress, retry pauses excluded."""
+        """Return a result when it is ready.
+
+        Raises DAT010 after too long without progress, retry pauses excluded.
+        """
         limit_s = SILENCE_LIMIT_S if self._reader is None else STREAM_SILENCE_LIMIT_S
         last_progress_s = time.monotonic()
         while not wait([future], _POLL_S).done:

@@ -202,7 +202,7 @@ class _StreamReader(Reader):
 
 
 def _call_datasets(action: Callable[[], Result], location: str, hint: str) -> Result:
-    """Call `action`; raise DAT001 for errors of `datasets` about a name, folder or connection."""
+    """Return the result of `action`; raise DAT001 for errors of `datasets` about a name or connection."""
     from datasets.exceptions import DatasetsError
 
     try:

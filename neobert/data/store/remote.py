@@ -152,7 +152,7 @@ class _FolderCopy:
 def _run_until_error(
     pool: ThreadPoolExecutor, copy: Callable[[Any], int], items: Iterable[Any]
 ) -> Iterable[int]:
-    """Return the results of all items; after an error, cancel the items that have not begun."""
+    """Yield the results of all items; after an error, cancel the items that have not begun."""
     try:
         yield from pool.map(copy, items)
     except BaseException:
