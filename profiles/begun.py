@@ -81,7 +81,7 @@ def _sections_of_another_type(saved: Mapping[str, Any], current: Mapping[str, An
 
 
 def _replaced_by_user(saved: Mapping[str, Any], origins: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys that a key replaces which the user set, and which are therefore unset in the record."""
+    """Yield the keys that are unset in the record because the user set a key that replaces them."""
     for path, others in keys_replacing_others().items():
         if saved.get(join(path)) not in (None, []) and _was_set_by_user(origins.get(join(path))):
             yield from map(join, others)

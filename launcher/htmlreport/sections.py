@@ -118,7 +118,7 @@ def differences_html(runs: Sequence[RunRecord]) -> str:
     configs = [comparable_values(run.config) for run in runs]
     keys = sorted(set[str]().union(*configs))
     rows = [
-        [html_code(key), *(_value_and_origin(run, key) for run in runs)]
+        [html_code(key), *(_value_and_origin_html(run, key) for run in runs)]
         for key in keys
         if any(config.get(key, ABSENT) != configs[0].get(key, ABSENT) for config in configs)
     ]
@@ -204,7 +204,7 @@ def _finding_cells(finding: Record) -> list[str]:
     ]
 
 
-def _value_and_origin(run: RunRecord, key: str) -> str:
+def _value_and_origin_html(run: RunRecord, key: str) -> str:
     if key not in run.config:
         return ABSENT
     return f"{html_code(show_value(run.config[key]))} {html_muted(_origin_text(run, key))}"

@@ -116,7 +116,7 @@ def _file_exists(path: str) -> bool:
 
 
 def _verify_in_time(subject: Subject, folder: Path) -> Manifest:
-    """Return the manifest of a checkpoint, verified after requesting the time that a slow disk needs for it."""
+    """Verify a checkpoint and return its manifest; request the time that a slow disk needs for it before."""
     request_reading_time(subject, folder, read_manifest(folder).size_bytes)
     return verify_checkpoint(folder)
 
