@@ -150,7 +150,10 @@ def _drop_tied_copy(state: StateDict, path: Path) -> StateDict:
 
 
 def _check_fit(state: StateDict, model: PreTrainedModel, path: Path, missing_ok: tuple[str, ...]) -> None:
-    """Raise `ProjectError` EXP005 unless `state` has exactly the model's tensors, with the same shapes."""
+    """Raise `ProjectError` EXP005 unless `state` has exactly the model's tensors, with the same shapes.
+
+    Tensors whose names start with one of `missing_ok` may be missing.
+    """
     wanted = {name: tuple(tensor.shape) for name, tensor in unique_weights(model).items()}
     missing, unexpected = wanted.keys() - state.keys(), state.keys() - wanted.keys()
     missing = {name for name in missing if not name.startswith(missing_ok or "\0")}

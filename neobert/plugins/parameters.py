@@ -45,8 +45,9 @@ def check_hook(hook: ast.ClassDef, file: str) -> None:
         message = f"{label} has none of the methods {', '.join(EVENTS)}"
         raise PluginProblemError(message, "add one of these methods")
     if ("state_dict" in methods) != ("load_state_dict" in methods):
+        lacking = next(name for name in ("state_dict", "load_state_dict") if name not in methods)
         message = f"{label} has only one of state_dict and load_state_dict"
-        raise PluginProblemError(message, "add the other method")
+        raise PluginProblemError(message, f"add the method {lacking}")
     require_saved_state(hook, file)
 
 

@@ -117,7 +117,9 @@ def open_inputs(
     if pair_column is not None:
         fields[1:2] = [_pair_field(spec, fields, pair_column)]
     if kind == TEXT_KIND and (len(fields) > 1 or column not in (None, TEXT)):
-        raise unusable_texts_error(path, "the file is plain text, which has no columns", "pass a table")
+        raise unusable_texts_error(
+            path, "the file is plain text, which has no columns", "pass a CSV or JSONL file"
+        )
     label = _label_field(row, first) if run else None
     return Inputs(path, tuple(fields), not spec.labels_texts, label)
 

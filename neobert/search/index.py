@@ -200,7 +200,10 @@ def open_index(folder: Path) -> Index:
 
 
 def _open_array(file: Path, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
-    """Map an array into memory. Raises `ProjectError` for another type or shape. None matches any size."""
+    """Map an array into memory. None in `shape` matches any size.
+
+    Raises `ProjectError` if the file is unreadable, or the array has another type or shape.
+    """
     try:
         found = np.load(file, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

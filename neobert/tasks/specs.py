@@ -50,7 +50,10 @@ def find_metric(name: str) -> Metric:
 
 
 def is_higher_better(trainer: TrainerConfig, metric: str) -> bool:
-    """Return a metric's direction; `greater_is_better` applies to `metric_for_best_model`."""
+    """Return whether a higher value of a metric is better.
+
+    For `metric_for_best_model`, `greater_is_better` overrides the metric's own direction, unless it is null.
+    """
     if metric == trainer.metric_for_best_model and trainer.greater_is_better is not None:
         return trainer.greater_is_better
     return find_metric(metric).is_higher_better

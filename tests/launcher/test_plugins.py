@@ -101,7 +101,11 @@ def linted(command: Callable[..., Any], text: str) -> Any:
         ),
         ("hooks: [many.py:Hook]", "many.py:10: Hook.on_step changes self.seen", "add state_dict and load"),
         ("hooks: [many.py:Silent]", "has none of the methods on_step", "add one of these methods"),
-        ("hooks: [many.py:Half]", "only one of state_dict and load_state_dict", "add the other method"),
+        (
+            "hooks: [many.py:Half]",
+            "only one of state_dict and load_state_dict",
+            "add the method load_state_dict",
+        ),
         (
             "hooks: [many.py:Late]",
             "Late.on_checkpoint changes self.newest when a checkpoint",

@@ -240,5 +240,5 @@ def stall_goes_unnoticed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     if watchdog.survivors:
         message = f"{counted(watchdog.survivors, 'process', 'processes')} of a hung child could not be killed"
         yield Violation(
-            "trainer.logging_steps", message, "check for a process that hangs in the driver: GPU004"
+            "trainer.logging_steps", message, "look for a process that hangs in the GPU driver (rule GPU004)"
         )

@@ -235,10 +235,10 @@ def _rotation_mutants(path: Path, batch: LeakBatch) -> Iterator[Mutant]:
 
 @contextmanager
 def _round_rotation(path: Path) -> Iterator[None]:
-    def coarse(make: Callable[..., Tensor], _: Target) -> Callable[..., Tensor]:
+    def rounded_to_bf16(make: Callable[..., Tensor], _: Target) -> Callable[..., Tensor]:
         return lambda *arguments: make(*arguments).to(torch.bfloat16).to(torch.float32)
 
-    with patch_functions([rotary_table_function(path)], coarse):
+    with patch_functions([rotary_table_function(path)], rounded_to_bf16):
         yield
 
 

@@ -70,7 +70,7 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
             yield Contradiction(names_key, problem, "set classification.label_names to null")
     elif names is not None and len(set(names)) < max(2, len(names)):
         problem = f"label_names has {len(names)} names, of which {len(set(names))} are different"
-        yield Contradiction(names_key, problem, "list at least two names, each once")
+        yield Contradiction(names_key, problem, f"list at least two names in {names_key}, each once")
     elif names is None and section.num_labels < 2:
         hint = "set classification.num_labels to 2 or more, or classification.problem to regression"
         problem = f"num_labels is {section.num_labels} (at least 2)"

@@ -62,7 +62,7 @@ class ChoiceScorer:
         right = choice_index({**row, LABEL: label}, len(choices))
         if right is None:
             message = f"label {printable(label)!r} names none of the {len(choices)} choices"
-            raise ProjectError(CODE, message, "correct the label", location)
+            raise ProjectError(CODE, message, "correct the label, or remove the row", location)
         self._rows += 1
         self._right += prediction[SPEC.predicted[0]] == right
 

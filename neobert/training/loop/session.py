@@ -300,7 +300,11 @@ def save_checkpoint(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, direct
 
 @contextmanager
 def open_telemetry(trainer: Trainer) -> Iterator[MetricsWriter]:
-    """Open metrics.jsonl, truncated to the resume step, and the trackers; close them after the block."""
+    """Open metrics.jsonl, truncated to the resume step, and the trackers; close them after the block.
+
+    Other ranks than 0 get a writer that does nothing. Checkpoints of later steps are set aside before the
+    block, and the other metric files are written after it.
+    """
     run_dir, world, progress = trainer.run_dir, trainer.world, trainer.progress
     with ExitStack() as stack:
         stack.enter_context(closing(trainer.batches))

@@ -199,7 +199,10 @@ class MetricsWriter:
         self._trackers = trackers
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
-        """Write the step's metrics on rank 0, and mark them as written on all ranks."""
+        """Write the step's metrics, also to trackers, on rank 0; mark them as written on all ranks.
+
+        Raises `ProjectError` TRN004 if a later launch has taken over the run.
+        """
         row, trainer.progress.row = report.metrics, None
         if len(row) == 1:
             return
