@@ -33,7 +33,7 @@ def test_conversations_without_targets_name_the_first_and_its_reason(kind):
     (finding,) = found("SFT001", run_of(SFT), facts)
     assert finding.message == (
         "1 of 9 conversations do not have a supervised token "
-        "(2 training conversations, first conversation 1,007: the reason)"
+        "(2 training conversations, the first is number 1,007 in this split: the reason)"
     )
     (bare,) = found("SFT001", run_of(SFT), with_prepared(**counted_as(without_target=1)))
     assert bare.message == "1 of 9 conversations do not have a supervised token"

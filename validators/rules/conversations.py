@@ -30,7 +30,7 @@ def fault_messages(prepared: PreparedFacts, *kinds: Fault) -> Iterator[str]:
     for fault in prepared.faults:
         if fault.kind in kinds:
             number = counted(fault.count, f"{SPLITS[fault.split]} conversation")
-            yield f"{number}, first conversation {fault.first:,}: {fault.detail}"
+            yield f"{number}, the first is number {fault.first:,} in this split: {fault.detail}"
 
 
 @data_rule("SFT001", "nothing-supervised", severity=Severity.FAIL, tasks=trains_on_conversations)
