@@ -33,7 +33,7 @@ def heading_html(run: RunRecord) -> str:
         f"<div><dt>{html_text(name)}</dt><dd>{html_text(value)}</dd></div>"
         for name, value in _key_figures(run)
     )
-    return f'{_run_heading(run)}<dl class="tiles">{tiles}</dl>'
+    return f'{_run_heading_html(run)}<dl class="tiles">{tiles}</dl>'
 
 
 def headings_html(runs: Sequence[RunRecord]) -> str:
@@ -87,7 +87,7 @@ def launches_html(run: RunRecord) -> str:
     for place, launch in enumerate(run.launches, 1):
         is_last = place == len(run.launches)
         outcome = run.outcome if is_last else mapping_or_empty(launch.get("outcome"))
-        ended = _outcome_text(dict(outcome), is_alive=run.is_alive if is_last else False)
+        ended = _outcome_html(dict(outcome), is_alive=run.is_alive if is_last else False)
         argv = " ".join(["neobert-launch", *map(str, get_list(launch, "argv")[1:])])
         command = f"<code>{html_text(argv)}</code>"
         rows.append([str(place), html_time(launch.get("started_utc")), ended, command])
@@ -97,7 +97,7 @@ def launches_html(run: RunRecord) -> str:
     return html_table(["launch", "time (UTC)", "outcome", "command or reason"], rows)
 
 
-def _run_heading(run: RunRecord) -> str:
+def _run_heading_html(run: RunRecord) -> str:
     profile = run.last_launch.get("profile") or "no profile"
     about = f"{profile}, config {str(run.last_launch.get('config_digest', ''))[:12] or 'unknown'}"
     return f'<h1>{html_text(run.name)}</h1><p class="muted">{html_text(about)}</p>{_banners_html(run)}'
@@ -173,7 +173,7 @@ def _banner_messages(run: RunRecord) -> Iterator[tuple[str, str]]:
         yield "warning", f"memory of the first {len(run.ranks)} of {run.num_ranks} ranks is shown"
 
 
-def _outcome_text(outcome: Record, *, is_alive: bool | None) -> str:
+def _outcome_html(outcome: Record, *, is_alive: bool | None) -> str:
     if not outcome:
         unknown = "no outcome written (killed, or still running)"
         return {True: "running", False: "no outcome written (killed)", None: unknown}[is_alive]

@@ -56,7 +56,7 @@ def masked_words_html(run: RunRecord) -> str:
     evaluations = run.samples.evaluations
     every = max(1, -(-(len(evaluations) - 1) // MAX_EVALUATIONS))
     shown = [*evaluations[:-1:every], *evaluations[-1:]]
-    heads = ["step", *map(_masked_text, run.samples.texts)]
+    heads = ["step", *map(_masked_text_html, run.samples.texts)]
     rows = [
         [
             f"{evaluation.step:,}",
@@ -74,7 +74,7 @@ def masked_words_html(run: RunRecord) -> str:
     return filled and f'<p class="muted">{note}</p>{filled}'
 
 
-def _masked_text(sample: MaskedText) -> str:
+def _masked_text_html(sample: MaskedText) -> str:
     before, word, after = map(html_text, (sample.before, sample.word, sample.after))
     return f'<span class="sample">{before} <b>[{word}]</b> {after}</span>'
 
@@ -99,14 +99,14 @@ def texts_html(run: RunRecord) -> str:
                 )
             ),
             html_text("not counted" if each.get("documents") is None else each["documents"]),
-            "<br>".join(map(_left_out_text, get_records(each, "left_out"))) or "-",
+            "<br>".join(map(_left_out_html, get_records(each, "left_out"))) or "-",
         ]
         for each in get_records(run.facts, "text")
     ]
     return html_table(["text", "files read", "documents", "not read"], rows)
 
 
-def _left_out_text(files: Record) -> str:
+def _left_out_html(files: Record) -> str:
     reason = f" ({files.get('example')}: {files['reason']})" if files.get("reason") else ""
     hint = html_muted(f"hint: {files['hint']}") if files.get("hint") else ""
     count = f"{files.get('num_files', '?')} x {files.get('kind', '?')}{reason}"
