@@ -30,7 +30,7 @@ UNLIMITED, STEPS, EPOCHS = "max_steps", "trainer.max_steps", "-> trainer.max_epo
 """Key of transformers, whose -1 lets epochs end the run; the key here; the end of this fix's summary."""
 
 ROWS, RATE = "-> trainer.per_device_train_batch_size", "-> optimizer.lr"
-"""Summaries of fixes of the rows per step and of the learning rate."""
+"""Ends of the summaries of fixes: of the rows per microbatch, and of the learning rate."""
 PACKED = (
     "trainer.per_device_train_batch_size counts rows, and a row holds several short texts: an epoch has "
     "fewer steps than with a text in each row, as `neobert-launch plan` shows"

@@ -155,7 +155,7 @@ def _derive_launch_time(config: RunConfig, shape: ModelShape) -> Derived[float]:
     blocks = shape.num_layers * trainer.gradient_accumulation_steps
     return Derived(
         LAUNCHES_S_PER_STEP + LAUNCHES_S_PER_BLOCK * blocks * _relative_pass_time(config),
-        f"estimate: launches of the kernels of {counted(blocks, 'block')}, longer than the kernels take",
+        f"estimate: time to launch the kernels of {counted(blocks, 'block')}, longer than they run",
     )
 
 
