@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,12 +12,14 @@ from typing import Any, Literal
 from launcher.io.files import expand_user, why_unreadable
 from launcher.probes.probe import IncompleteError, Subject
 from launcher.probes.weights import weights_facts
+from neobert.config import from_dict, to_dict
 from neobert.config.corpora import corpus_paths, is_on_hub, is_remote, list_corpora
 from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.data.sources.file_listing import resolve_paths
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.runfiles.cache_folder import cache_folder
+from neobert.runfiles.continuation import checkpoint_config, find_run_checkpoint, with_located_text
 from neobert.runfiles.part_faults import read_prepared_parts
 from neobert.runfiles.prepared_parts import MANIFEST
 from validators.facts_host import DataFacts
@@ -125,10 +128,22 @@ def _unjoined_parts(dataset: DatasetConfig) -> dict[str, Any]:
 
 
 def _why_no_source(path: str | None) -> str:
-    text = None if path is None else _check_local_text((path,))
-    if text is None or (text.is_readable and text.size_bytes):
+    if path is None:
         return ""
-    return f"{text.source}: {text.reason or 'contains no text'}"
+    text = _check_local_text((path,))
+    if not (text.is_readable and text.size_bytes):
+        return f"{text.source}: {text.reason or 'contains no text'}"
+    return _why_no_text_of_run(Path(path))
+
+
+def _why_no_text_of_run(place: Path) -> str:
+    """Return the first reason why the text of a run or checkpoint cannot be read; empty for other places."""
+    with suppress(ProjectError):  # the trainer refuses a checkpoint that cannot be read
+        if (folder := find_run_checkpoint(place)) is not None:
+            config = with_located_text(to_dict(checkpoint_config(folder)), folder)
+            texts = (_locate_text(each) for each in list_corpora(from_dict(config).dataset))
+            return next((f"{text.source}: {text.reason}" for text in texts if not text.is_readable), "")
+    return ""
 
 
 def _check_local_text(paths: Sequence[str]) -> TextLocation:

@@ -33,6 +33,7 @@ from neobert.runfiles.continuation import (
     continuation_differences,
     find_source_checkpoint,
     tokenizer_differences,
+    with_located_text,
 )
 from neobert.runfiles.resume_policy import numeric_differences, schedule_differences, structural_differences
 from neobert.runfiles.run_dir import CHECKPOINTS
@@ -72,7 +73,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         return nothing
     folder, manifest = found
     saved, current = read_json(folder / SAVED_CONFIG), to_dict(subject.config)
-    state, source = read_json(folder / SAVED_STATE), _parse_saved_config(saved)
+    state, source = read_json(folder / SAVED_STATE), _parse_saved_config(with_located_text(saved, folder))
     return replace(
         nothing,
         target=str(folder),

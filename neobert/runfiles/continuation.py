@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from neobert.runfiles.checkpoint.folders import (
 )
 from neobert.runfiles.checkpoint.manifest import manifest_digest, verify_checkpoint
 from neobert.runfiles.checkpoint.state import STATE_DIR, read_config
+from neobert.runfiles.model_folder import read_json
 from neobert.runfiles.resume_policy import Difference, differences, structural_differences
-from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, RESOLVED
+from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, MANIFEST, RESOLVED
 
 KEY, PATH = "trainer.continue_from", "trainer.eval_source_path"
 FILE_NAME = "continued.json"
@@ -89,7 +91,7 @@ def source_provenance(folder: Path, state: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises `ProjectError` CKP007 if the checkpoint's config is unreadable.
     """
-    config = read_config(folder)
+    config = with_located_text(read_config(folder), folder)
     return {
         "checkpoint": str(folder.absolute()),
         "step": state["step"],
@@ -110,6 +112,32 @@ def with_source_text(config: RunConfig, source: Mapping[str, Any]) -> RunConfig:
     text["dataset"] |= {name: own["dataset"][name] for name in loading}
     own["plugins"]["dataset"] = None
     return from_dict(own | text)
+
+
+def with_located_text(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the config of a checkpoint's run with the relative paths of its text where the run read them.
+
+    They begin at the working directory of that run. A path that does not exist there is returned unchanged.
+    """
+    record: dict[str, Any] = {}
+    with suppress(ProjectError):  # the folder of a checkpoint that was copied may hold another manifest
+        record = read_json(folder.absolute().parent.parent / MANIFEST, missing_ok=True)
+    start, dataset = record.get("working_directory"), config.get("dataset")
+    if not isinstance(start, str) or not isinstance(dataset, Mapping):
+        return dict(config)
+    mixture = [
+        {**corpus, "path": _located(corpus.get("path"), start)} for corpus in dataset.get("mixture") or ()
+    ]
+    located = {**dataset, "path": _located(dataset.get("path"), start), "mixture": mixture}
+    return {**config, "dataset": located}
+
+
+def _located(path: Any, start: str) -> Any:
+    """Return a path or pattern below `start` if it exists there; the paths of a list each."""
+    if isinstance(path, list | tuple):
+        return [_located(each, start) for each in path]
+    is_relative = isinstance(path, str) and path not in ("", ".") and not Path(path).is_absolute()
+    return str(Path(start, path)) if is_relative and any(Path(start).glob(path)) else path
 
 
 def find_run_checkpoint(place: Path) -> Path | None:
@@ -139,7 +167,8 @@ def with_checkpoint_text(config: RunConfig, folder: Path) -> RunConfig:
     is of another version.
     """
     parent = checkpoint_config(folder)
-    reading = with_row_length(config, with_source_text(config, to_dict(parent)))
+    source = with_located_text(to_dict(parent), folder)
+    reading = with_row_length(config, with_source_text(config, source))
     limits = (parent.trainer.eval_max_batches, config.trainer.eval_max_batches)
     batches = min((each for each in limits if each is not None), default=None)
     return replace(reading, trainer=replace(reading.trainer, eval_max_batches=batches))

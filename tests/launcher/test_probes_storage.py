@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from launcher.probes import disk, host, resume
+from launcher.probes.data import probe_data
 from launcher.probes.disk import probe_disk, probe_output
 from launcher.probes.resume import probe_resume
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
 from neobert.runfiles.checkpoint.manifest import Manifest, seal_checkpoint, verify_checkpoint
+from neobert.runfiles.continuation import with_located_text
 from neobert.training.checkpoint.publish import publish, set_aside_after
 
 MIB = 2**20
@@ -301,6 +303,23 @@ def test_a_continued_run_needs_the_text_of_its_source(configured, subject, tmp_p
     checkpoint(subject.output_dir / "checkpoints", 35, source.config)
     own = probe_resume(configured({SELECTOR: "auto"}))
     assert own.missing_source_text == ""
+
+
+def test_the_text_of_an_earlier_run_is_where_that_run_read_it(configured, tmp_path):
+    source = configured({"dataset.path": "old.txt", "dataset.name": None, "dataset.max_seq_length": 64})
+    folder = checkpoint(tmp_path / "first" / "checkpoints", 30, source.config)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "old.txt").write_text("a text", encoding="utf-8")
+    continued = configured({"trainer.continue_from": "first", "dataset.max_seq_length": 32})
+    evaluated = configured({"trainer.eval_source_path": str(folder)})
+    assert probe_resume(continued).missing_source_text == "old.txt"
+    assert probe_data(evaluated).source_reason == "old.txt: does not exist"
+    record = {"working_directory": str(tmp_path / "elsewhere")}
+    (tmp_path / "first" / "manifest.json").write_text(json.dumps(record), encoding="utf-8")
+    assert probe_resume(continued).missing_source_text == ""
+    assert probe_data(evaluated).source_reason == ""
+    located = with_located_text(to_dict(source.config), folder)
+    assert located["dataset"]["path"] == str(tmp_path / "elsewhere" / "old.txt")
 
 
 def test_weights_of_a_mixture_train_no_other_tokenizer(configured, tmp_path):
