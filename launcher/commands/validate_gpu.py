@@ -242,7 +242,7 @@ def _path_row(path: PathFacts) -> list[str]:
     return [
         path.label,
         path.dispatched or NONE,
-        *_isolation_rows(probes.isolation),
+        *_isolation_values(probes.isolation),
         *_parity_values(probes.parity),
         _repeats_text(probes.repeats),
         str(len(path.mutants)),
@@ -255,7 +255,7 @@ def _repeats_text(repeats: RepeatFacts | None) -> str:
     return f"within {repeats.gradient_moved:.1e}" if repeats.tensors_moved else "exactly"
 
 
-def _isolation_rows(isolation: IsolationFacts | None) -> Iterator[str]:
+def _isolation_values(isolation: IsolationFacts | None) -> Iterator[str]:
     if isolation is None:
         yield from (NONE, NONE)
     else:

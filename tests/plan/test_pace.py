@@ -32,7 +32,7 @@ def test_a_small_model_on_a_gpu_waits_for_its_launches_unless_they_are_graphs():
     """500,000 tokens/s were measured on an H100, without graphs."""
     launched = plan_of({})
     assert launched.tokens_per_second.value == pytest.approx(500_000, rel=0.25)
-    assert "launches of the kernels of 12 blocks" in launched.step_time_s.reason
+    assert "time to launch the kernels of 12 blocks" in launched.step_time_s.reason
     assert plan_of({"gradient_accumulation_steps": 2}).step_time_s.value > 1.8 * launched.step_time_s.value
     graphs = plan_of({"cuda_graphs": True})
     assert graphs.step_time_s.value < 0.6 * launched.step_time_s.value

@@ -100,7 +100,7 @@ class PairEncoder(RowEncoder):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Side columns: the index of a text in its example, and its score."""
+        """Side columns: the index of a text in its example and, if rows have scores, its score."""
         return (PLACE, SCORE) if self.has_scores else (PLACE,)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
