@@ -10,6 +10,7 @@ from typing import Any
 
 from launcher.commands.selection import Selection
 from launcher.rundir.directory import run_directory
+from launcher.rundir.records import read_outcome
 from neobert.config import Origin, RunConfig
 from neobert.config.overrides import format_text_override
 from neobert.errors import EXIT_OK, ProjectError
@@ -102,14 +103,14 @@ class Run:
         Raises `ProjectError` if the run was refused, or did not finish.
         """
         code = pass_on(["train", *self._arguments()], on_line)
-        done = RunDirectory(run_directory(self._resolved))
-        if code != EXIT_OK:
-            outcome = done.outcome
-            if outcome.get("exit_code") == code and outcome.get("message"):
-                hint, place = str(outcome.get("hint", "")), str(done.path)
-                raise ProjectError(str(outcome.get("code")), str(outcome["message"]), hint, place, code)
-            raise failed("train", code)
-        return done
+        folder = run_directory(self._resolved)
+        if code == EXIT_OK:
+            return RunDirectory(folder)
+        outcome = read_outcome(folder)  # empty if the preflight refused the first launch
+        if outcome.get("exit_code") == code and outcome.get("message"):
+            hint = str(outcome.get("hint", ""))
+            raise ProjectError(str(outcome.get("code")), str(outcome["message"]), hint, str(folder), code)
+        raise failed("train", code)
 
     def _arguments(self) -> list[str]:
         of = self._selection

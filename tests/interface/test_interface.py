@@ -75,8 +75,11 @@ def test_preflight_returns_the_findings(in_folder):
     verdict = wrong.preflight("static")
     assert not verdict
     assert {"fail"} <= {finding.severity for finding in verdict.findings}
-    with pytest.raises(nl.ProjectError):
-        wrong.train(lambda line: None)
+    lines: list[str] = []
+    with pytest.raises(nl.ProjectError, match=r"^train ended with exit code 1") as refused:
+        wrong.train(lines.append)
+    assert refused.value.hint == "see the output above"
+    assert "preflight failed: no run was started or written" in lines
 
 
 @pytest.mark.e2e
