@@ -44,8 +44,8 @@ Keys = dict[str, Any]
 Named = Mapping[str, str]
 """Columns that the user names, by config key, such as classification.label_column."""
 TEXT_SETTING = "dataset.text_column"
-QUESTIONS = ("prompt", "question", "query", "instruction", "input")
-ANSWERS = ("completion", "response", "answer", "output")
+QUESTIONS = ("prompt", "question", "query", "instruction", "input", "user")
+ANSWERS = ("completion", "response", "answer", "output", "assistant")
 NONE_NAMED: Named = MappingProxyType({})
 
 

@@ -399,13 +399,15 @@ def test_a_task_that_infers_nothing_stops_no_other_task(command, monkeypatch):
     assert "write a run file with `task: contrastive` and dataset.path" in refused.err
 
 
-def test_a_table_of_answers_in_other_columns_has_a_note_on_their_task(command):
+@pytest.mark.parametrize(("question", "answer"), [("Question", "response"), ("user", "assistant")])
+def test_a_table_of_answers_in_other_columns_has_a_note_on_their_task(question, answer, command):
     write_model(Path("model"), "llama")
-    Path("faq.csv").write_text("Question,response\n" + "some words,other words\n" * 9, encoding="utf-8")
+    text = f"{question},{answer}\n" + "some words,other words\n" * 9
+    Path("faq.csv").write_text(text, encoding="utf-8")
     new = command(
         "init", "new.yaml", "--from", "model", "--text", "faq.csv", "--device", "cpu", "--json"
     ).json
-    columns = "rename columns 'Question' and 'response' to prompt and completion"
+    columns = f"rename columns '{question}' and '{answer}' to prompt and completion"
     assert new["inferred"] == [
         f"faq.csv is read as plain text; to train on its answers, {columns}, and add --task sft"
     ]
