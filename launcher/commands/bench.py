@@ -221,7 +221,8 @@ def _comparison_lines(report: Mapping[str, Any]) -> Iterator[str]:
         return
     changes = (f"{key}: {show_value(a)} -> {show_value(b)}" for key, (a, b) in report["differences"].items())
     yield printable(f"b differs in {'; '.join(changes) or 'nothing'}")
-    span = f"{comparison['low']:.4f} to {comparison['high']:.4f} at {comparison['coverage']:.0%}"
+    bounds = f"{comparison['low']:.4f} to {comparison['high']:.4f}"
+    span = f"{comparison['coverage']:.0%} confidence interval: {bounds}"
     verdict = paint(comparison["verdict"], COLOUR.get(comparison["verdict"], "yellow"), "bold")
     yield f"{verdict}: {comparison['ratio']:.4f} times the tokens/s of a ({span})"
 

@@ -106,7 +106,7 @@ def failed_stage_outcome(launch: Launch) -> dict[str, Any] | None:
         "exit_code": EXIT_DO_NOT_REQUEUE,
         "message": launch.stages.failure,
     }
-    _write_verdict(launch, verdict)
+    _write_outcome(launch, verdict)
     return verdict
 
 
@@ -125,7 +125,7 @@ def deadline_outcome(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | N
         "exit_code": EXIT_DO_NOT_REQUEUE,
         "message": deadline.verdict,
     }
-    _write_verdict(launch, verdict)
+    _write_outcome(launch, verdict)
     return verdict
 
 
@@ -185,7 +185,7 @@ def summarize_session(
     # A trainer that found the disk full, or failed before its session, has written no outcome.
     is_missing = verdict is None and launch.folder.is_dir() and not (launch.folder / OUTCOME).exists()
     if launch.owns_run and is_missing:
-        _write_verdict(launch, _summary_as_outcome(launch, ending))
+        _write_outcome(launch, _summary_as_outcome(launch, ending))
     elif launch.owns_run and ending.restarts:
         outcome = read_outcome(launch.folder) or _summary_as_outcome(launch, ending)
         with tolerate_full_disk("the restarts to outcome.json"):
@@ -212,14 +212,14 @@ def summarize_failed_run(
     }
     if failure.kind == "reported" and failure.cause:
         outcome |= {"code": failure.cause, "hint": failure.hint}
-    _write_verdict(launch, outcome)
+    _write_outcome(launch, outcome)
     # The summary prefers the error file, which does not hold the launcher's verdict.
     if failure.kind != "reported" or verdict.reason:
         launch.error_file.unlink(missing_ok=True)
     return summarize_session(launch, session, forwarder, outcome)
 
 
-def _write_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
+def _write_outcome(launch: Launch, outcome: Mapping[str, Any]) -> None:
     with tolerate_full_disk("the outcome to outcome.json"):
         write_json(launch.folder / OUTCOME, outcome)
 

@@ -157,7 +157,7 @@ model = {name}.from_pretrained("PATH_OR_NAME")
 """
 
 
-KINDS = {"nsa": "A model with native sparse attention, of flash-linear-attention"}
+KINDS = {"nsa": "A native sparse attention (NSA) model from flash-linear-attention"}
 """Descriptions in cards by model_type, for models that are not from transformers."""
 LIBRARIES = {"nsa": "fla.models"}
 """Modules to import a model from, by model_type, if not transformers."""

@@ -53,7 +53,7 @@ class World:
     """
 
     def __init__(self, recipe: Recipe, mode: str = "replicated", replicas: int = 1) -> None:
-        refuse_foreign_strategies(os.environ)
+        reject_accelerate_settings(os.environ)
         self._buckets = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
         self._accelerator = Accelerator(
             mixed_precision=AUTOCAST[recipe.dtype],
@@ -87,7 +87,7 @@ class World:
     def from_config(cls, config: RunConfig) -> World:
         """Join the ranks of a run with the precision, parallelism and replicas of its config.
 
-        Raises `ProjectError` HST009 like `refuse_foreign_strategies`.
+        Raises `ProjectError` HST009 like `reject_accelerate_settings`.
         """
         return cls(run_recipe(config), config.distributed.mode, config.distributed.replicas)
 
@@ -284,7 +284,7 @@ def gradients_mib(module: nn.Module) -> int:
     return ceil(sum(each.numel() * each.element_size() for each in module.parameters()) / BYTES_PER_MIB)
 
 
-def refuse_foreign_strategies(environment: Mapping[str, str]) -> None:
+def reject_accelerate_settings(environment: Mapping[str, str]) -> None:
     """Raise `ProjectError` HST009 if accelerate's environment variables set a parallelism or a device."""
     for name in foreign_strategies(environment):
         message = f"the environment enables {name}, which the trainer does not support"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from neobert.parallel.world import refuse_foreign_strategies
+from neobert.parallel.world import reject_accelerate_settings
 from tests.refusals import refusal_of
 
 RANK = """
@@ -94,9 +94,9 @@ def test_gradients_are_exchanged_beside_the_backward_pass_or_all_at_once_behind_
     ],
 )
 def test_what_the_environment_asks_for_is_refused(environment, named):
-    refusal_of(refuse_foreign_strategies, "HST009", named, environment)
+    refusal_of(reject_accelerate_settings, "HST009", named, environment)
 
 
 def test_what_is_switched_off_is_not_refused():
     off = {"ACCELERATE_USE_FSDP": "false", "FSDP_VERSION": "1", "ACCELERATE_TORCH_DEVICE": ""}
-    refuse_foreign_strategies(off)
+    reject_accelerate_settings(off)

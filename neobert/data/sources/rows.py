@@ -248,7 +248,7 @@ def count_characters(row: Row) -> int:
 def check_plain_text(path: object, rows: RowFormat) -> None:
     """Raise DAT011 for a file without columns if the task reads several."""
     if not rows.is_plain_text:
-        tables = "set dataset.path to JSON lines, CSV, TSV or parquet"
+        tables = "train without the pipeline, with dataset.path as JSON lines, CSV, TSV, CoNLL or parquet"
         hint = hint_for_plain_text(path) if isinstance(path, Path) else tables
         raise ProjectError("DAT011", "is plain text, but the task reads columns", hint, str(path))
 

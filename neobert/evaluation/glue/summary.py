@@ -69,8 +69,8 @@ def task_summary(name: str, files: Mapping[str, Any], runs: Sequence[Mapping[str
 def averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the mean score of all tasks and of each suite, and the tasks that are not comparable.
 
-    A mean is None if a score is missing. A suite is omitted if `tasks` has none that belongs to it
-    alone: RTE belongs to two suites.
+    A mean is None if a score is missing. A suite is omitted if `tasks` has no averaged task that
+    belongs to it alone (RTE belongs to two suites).
     """
     means = {name: summary["score"]["mean"] for name, summary in tasks.items()}
     return {

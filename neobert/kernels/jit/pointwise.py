@@ -41,9 +41,10 @@ def rotate_heads(
 def finish_attention_gradient(
     qkv, grad_qkv, rstd, rotary, rowdot, total, H: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Rotate grad_qkv back and scale its rows by rstd, in place.
+    """Rotate the gradients of queries and keys in grad_qkv back, and scale all its rows by rstd, in place.
 
-    Also writes rowdot[h, t] = sum(grad * value) over query, key and value of a head, before scaling.
+    Also writes rowdot[h, t] = sum(grad_qkv * qkv) over the channels of query, key and value of head h,
+    before scaling; qkv is rotated.
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     head = tl.program_id(1)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from neobert.data.tokenize.encoding import SegmentEncoder
-from neobert.data.tokenize.offsets import Ids, with_offsets
+from neobert.data.tokenize.offsets import Ids, tokenize_with_offsets
 
 Span = tuple[int, int]
 
@@ -85,7 +85,7 @@ class WindowEncoder:
 
     def split(self, pairs: Iterable[Sequence[str]]) -> Iterator[ContextWindows]:
         """Yield the windows of each pair of a question and its context."""
-        tokenized = with_offsets(self.pairs, (text for pair in pairs for text in pair))
+        tokenized = tokenize_with_offsets(self.pairs, (text for pair in pairs for text in pair))
         for (question, _), (context, offsets) in zip(tokenized, tokenized, strict=True):
             num_tokens = len(question) + len(context)
             found = tuple(self._split_context(question.tolist(), context.tolist())) if num_tokens else ()

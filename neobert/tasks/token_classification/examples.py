@@ -14,7 +14,7 @@ from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import Column, Counts, Encoded
-from neobert.data.tokenize.offsets import Ids, with_offsets
+from neobert.data.tokenize.offsets import Ids, tokenize_with_offsets
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.tasks.stored_labels import PLAIN, LabelEncoder, LabelledRows, labelled_text_encoder
 from neobert.tasks.token_classification.labels import SEPARATOR, TAGS
@@ -104,7 +104,7 @@ class WordEncoder(LabelEncoder):
     def _tokenize_rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Ids, Ids]]:
         """Yield each row with its token ids [T] and the word index of each token [T], -1 for empty tokens."""
         texts = (row[TEXT].replace(SEPARATOR, " ") for row in rows)
-        for row, (ids, offsets) in zip(rows, with_offsets(self.texts, texts), strict=True):
+        for row, (ids, offsets) in zip(rows, tokenize_with_offsets(self.texts, texts), strict=True):
             yield row, ids, word_indices(row[TEXT], offsets)
 
     def _piece_bounds(self, words: Ids, counts: Counts) -> list[tuple[int, int]]:

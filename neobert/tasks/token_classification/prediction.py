@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from neobert.data.sources.rows import TEXT
-from neobert.data.tokenize.offsets import with_offsets
+from neobert.data.tokenize.offsets import tokenize_with_offsets
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.runs import Tokens
 from neobert.prediction.class_scores import class_scores, share
@@ -73,7 +73,7 @@ class WordPredictor(HeadPredictor):
         """Return token ids and word indices [T] of each item."""
         texts = [text for (text,) in items]
         joined = (text.replace(SEPARATOR, " ") for text in texts)
-        tokenized = with_offsets(self.tokenizer.words, joined)
+        tokenized = tokenize_with_offsets(self.tokenizer.words, joined)
         return [
             (ids.tolist(), word_indices(text, offsets))
             for text, (ids, offsets) in zip(texts, tokenized, strict=True)

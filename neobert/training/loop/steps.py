@@ -235,7 +235,9 @@ def _evaluate_text(trainer: Trainer, evaluation: Callable[[], Iterable[Any]]) ->
 
 
 def _synchronized_batches(trainer: Trainer, stream: Iterator[Any]) -> Iterator[Any]:
-    """Yield this rank's microbatches. All ranks iterate equally often, until no rank has any left.
+    """Yield this rank's microbatches, and take part in collectives until no rank has any left.
+
+    Ranks may yield different numbers of microbatches.
 
     Raises `StopRequested` on all ranks if any rank has a stop request.
     """
