@@ -15,9 +15,9 @@ TABLES = (".csv", ".tsv", ".json", CONLL)
 """Formats that, next to other text, often describe that text."""
 KINDS = (TEXT, ".jsonl", ".ndjson", ".json", ".csv", ".tsv", CONLL, PARQUET, TOKEN_IDS)
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
-_COMPRESSED = f"each plain or {', '.join(COMPRESSIONS)}"
-READABLE = f"{', '.join((TEXT, MARKDOWN[0], *KINDS[1:-1]))}, {_COMPRESSED}, and {TOKEN_IDS}"
+_COMPRESSED = f"optionally compressed as {', '.join(COMPRESSIONS)}"
 READABLE_TABLES = f"{', '.join(KINDS[1:-1])}, {_COMPRESSED}"
+READABLE = f"{TEXT}, {MARKDOWN[0]}, {READABLE_TABLES}; {TOKEN_IDS}"
 
 
 def text_format(path: Path) -> str | None:

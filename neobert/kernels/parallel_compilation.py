@@ -49,7 +49,7 @@ def compile_without_running() -> Iterator[None]:
 
 
 def _specialization(arguments: Iterable[Any]) -> tuple[Hashable, ...]:
-    """Return what Triton specializes on: types of tensors and descriptors, and all other values."""
+    """Return a key that is equal only for arguments that Triton compiles to the same kernel."""
     return tuple(map(_specialization_key, arguments))
 
 

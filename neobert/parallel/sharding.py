@@ -157,7 +157,7 @@ def free_gathered_parameters(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def gather_root_parameters(module: nn.Module, ends: Sequence[nn.Module]) -> Iterator[None]:
+def gather_parameters_outside_blocks(module: nn.Module, ends: Sequence[nn.Module]) -> Iterator[None]:
     """Gather the parameters outside the blocks, for calls of parts of the module inside the `with` block.
 
     All ranks must make the same calls: each block gathers its own parameters. `ends`: units that may be used

@@ -202,11 +202,11 @@ class World:
         """
         return sharding.free_gathered_parameters(module) if self.is_sharded else nullcontext()
 
-    def gather_root_parameters(
+    def gather_parameters_outside_blocks(
         self, module: nn.Module, ends: Sequence[nn.Module]
     ) -> AbstractContextManager[None]:
-        """Return a context for calls of parts of a module; see `sharding.gather_root_parameters`."""
-        return sharding.gather_root_parameters(module, ends) if self.is_sharded else nullcontext()
+        """Return a context for calls of parts of a module: `sharding.gather_parameters_outside_blocks`."""
+        return sharding.gather_parameters_outside_blocks(module, ends) if self.is_sharded else nullcontext()
 
     def sum_over_ranks(self, values: Sequence[int]) -> list[int]:
         """Sum each integer over all ranks, on the host."""

@@ -32,7 +32,7 @@ MIN_MEAN_LENGTH = 8
 """Minimum mean length of a document in tokens, which limits the number of documents in a packed row."""
 
 
-class MarkerTokens(NamedTuple):
+class SpecialTokenIds(NamedTuple):
     """Special token ids, the only tokenizer data that building a model needs."""
 
     pad_id: int = 0
@@ -53,7 +53,7 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
     if config.distributed.mode == "fsdp2":  # all blocks may not fit on one device
         config = replace(config, "model.num_hidden_layers", min_layers_with_all_kinds(shape))
         shape = model_shape(config, vocab_size)
-    tokenizer = cast(TokenizerBundle, MarkerTokens(max(0, shape.first_position - 1)))
+    tokenizer = cast(TokenizerBundle, SpecialTokenIds(max(0, shape.first_position - 1)))
     head = "AutoModelForCausalLM" if shape.attention.is_causal else "AutoModelForMaskedLM"
     backbone = build_backbone(config, tokenizer, vocab_size, world, head, {})
     world.recipe.convert(backbone)

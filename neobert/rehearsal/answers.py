@@ -68,7 +68,7 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[ProbeResult]:
     model = probed_model(task.backbone, task.objective, world, task.inputs, spec)
     # Ranks compute sharded blocks together, so they make the same calls.
     batch = world.on_main(lambda: batch)
-    with world.gather_root_parameters(trainer.module, task.backbone.ends):
+    with world.gather_parameters_outside_blocks(trainer.module, task.backbone.ends):
         yield from attention_answers(model, batch)
         yield from sparse_answers_for_model(task.backbone, task.objective, world, batch, spec)
     task.objective.train()

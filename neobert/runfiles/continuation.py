@@ -30,7 +30,7 @@ from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, MANIFEST, RESOLVED
 KEY, PATH = "trainer.continue_from", "trainer.eval_source_path"
 FILE_NAME = "continued.json"
 UNCOMPARED = (KEY, "model.pretrained_checkpoint", "model.revision", "model.init")
-"""Config keys of the initial weights, which have no effect when training continues from a checkpoint."""
+"""Config keys of the initial weights; not compared, because the checkpoint replaces these weights."""
 TEXT_SECTIONS = ("dataset", "tokenizer")
 MIXTURE = "dataset.mixture"
 TRAINED_ON = (

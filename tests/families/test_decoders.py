@@ -19,7 +19,7 @@ from neobert.families.table import model_shape
 from neobert.objectives import TokenObjective
 from neobert.plan import memory
 from neobert.plan.memory import WHOLE_VALUES
-from neobert.probes.attention_suite import MarkerTokens
+from neobert.probes.attention_suite import SpecialTokenIds
 from tests.families import packed_rows
 from tests.families.layouts import DECODERS, WINDOW, dropouts
 
@@ -47,7 +47,7 @@ def config_of(architecture, folder, section=None, **changes):
 def build(architecture, folder, world=WORLD, **changes):
     torch.manual_seed(3)
     config = config_of(architecture, folder, **changes)
-    built = build_backbone(config, MarkerTokens(pad_id=1), ROWS, world, "AutoModelForCausalLM", {})
+    built = build_backbone(config, SpecialTokenIds(pad_id=1), ROWS, world, "AutoModelForCausalLM", {})
     built.model.eval()
     return built
 

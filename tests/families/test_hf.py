@@ -16,7 +16,7 @@ from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.table import model_shape
 from neobert.objectives import TokenObjective
-from neobert.probes.attention_suite import MarkerTokens
+from neobert.probes.attention_suite import SpecialTokenIds
 from neobert.runfiles.weights_header import tensor_shapes
 from tests.families.layouts import SMALL, dropouts
 from tests.refusals import refusal_of
@@ -26,7 +26,7 @@ SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "i
 BERT = {"type": "hf", "architecture": "bert", **SIZES}
 PADDED = {"pack_sequences": False}
 SAVED_OFTEN = {"save_steps": 4, "save_total_limit": 0, "max_steps": 20, "logging_steps": 1, "eval_steps": 10}
-TOKENIZER = MarkerTokens(pad_id=1)
+TOKENIZER = SpecialTokenIds(pad_id=1)
 WORLD = SimpleNamespace(device=torch.device("cpu"), compute_dtype=torch.float32, size=1)
 
 

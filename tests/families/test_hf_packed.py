@@ -18,13 +18,13 @@ from neobert.families.linear import STACKED_QKV, WHOLE, Layout
 from neobert.objectives.labelled import LabelledObjective
 from neobert.optim import build_optimizer
 from neobert.optim.fused_rows import BY_HEAD, join_rows, split_rows
-from neobert.probes.attention_suite import MarkerTokens
+from neobert.probes.attention_suite import SpecialTokenIds
 from neobert.tasks.weights import start_from
 from tests.families import packed_rows, test_decoders
 from tests.families.layouts import DECODERS, PACKED, SMALL, WINDOW
 
 LENGTHS = (1, 130, WINDOW + 2, 2, 77, WINDOW + 2, WINDOW, 9)
-TOKENIZER = MarkerTokens(pad_id=1)
+TOKENIZER = SpecialTokenIds(pad_id=1)
 WORLD = SimpleNamespace(device=torch.device("cpu"), compute_dtype=torch.float32, size=1)
 HEADS = ("AutoModelForMaskedLM", "AutoModelForSequenceClassification", "AutoModelForTokenClassification")
 

@@ -12,7 +12,7 @@ from neobert.families.nsa import model
 from neobert.families.nsa.reference import NO_BLOCK, is_forced
 from neobert.families.table import model_shape
 from neobert.probes import sparse
-from neobert.probes.attention_suite import MarkerTokens
+from neobert.probes.attention_suite import SpecialTokenIds
 from neobert.probes.sparse import count_dead_gates
 from tests.nsa.probed import (
     GROUP,
@@ -149,7 +149,7 @@ def test_a_rotation_in_bf16_is_found(monkeypatch):
 def test_a_gate_without_a_gradient_is_counted(monkeypatch):
     world = SimpleNamespace(device=DEVICE, compute_dtype=DTYPE, size=1)
     torch.manual_seed(3)
-    backbone = build_backbone(CONFIG, MarkerTokens(), ROWS, world, "AutoModelForCausalLM", {})
+    backbone = build_backbone(CONFIG, SpecialTokenIds(), ROWS, world, "AutoModelForCausalLM", {})
     backbone.model.to(DEVICE)
     row = {
         "input_ids": torch.randint(1, ROWS, (1500,), device=DEVICE),

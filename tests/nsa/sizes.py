@@ -10,7 +10,7 @@ from neobert.config import from_dict
 from neobert.config.schema import RunConfig
 from neobert.families.attention import SelectedBlocks
 from neobert.families.backbone import Backbone, build_backbone
-from neobert.probes.attention_suite import MarkerTokens
+from neobert.probes.attention_suite import SpecialTokenIds
 
 SPEC = SelectedBlocks(size=8, counts=4, window=11)
 MODEL: dict[str, Any] = {
@@ -50,7 +50,7 @@ def config_of(**changes: Any) -> RunConfig:
 def build(**changes: Any) -> Backbone:
     """Build the small model with seeded weights."""
     torch.manual_seed(3)
-    return build_backbone(config_of(**changes), MarkerTokens(), ROWS, WORLD, "AutoModelForCausalLM", {})
+    return build_backbone(config_of(**changes), SpecialTokenIds(), ROWS, WORLD, "AutoModelForCausalLM", {})
 
 
 def packed(lengths: tuple[int, ...] = LENGTHS) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def answers_of(
     backbone, batch = objective.backbone, random_full_microbatch(config, ROWS)
     draw_weights(backbone.model)
     probed = probed_model(backbone, objective, world, objective_inputs, model_shape(config, ROWS).attention)
-    with world.gather_root_parameters(module, backbone.ends):
+    with world.gather_parameters_outside_blocks(module, backbone.ends):
         return [(each.kind, each.value) for each in attention_answers(probed, batch)]
 
 

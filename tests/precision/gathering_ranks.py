@@ -19,7 +19,7 @@ from neobert.parallel import World
 from neobert.plan.sharding import gathers_copies
 from neobert.precision.libraries import enabled_conversion
 from neobert.precision.library import list_linear_layers
-from neobert.probes.attention_suite import MarkerTokens
+from neobert.probes.attention_suite import SpecialTokenIds
 from neobert.train import exit_process
 
 MODEL = {
@@ -53,7 +53,7 @@ def gathered(section):
     torch.manual_seed(0)
     world, shape = World.from_config(config), model_shape(config, 128)
     with world.defer_weights() as weights:
-        backbone = build_backbone(config, MarkerTokens(), 128, world, "AutoModelForCausalLM", {})
+        backbone = build_backbone(config, SpecialTokenIds(), 128, world, "AutoModelForCausalLM", {})
     world.recipe.convert(backbone)
     module = world.prepare(
         TokenObjective(backbone, targets_only=True),

@@ -21,7 +21,7 @@ from neobert.precision.library import list_linear_layers
 from neobert.precision.recipe import FP32
 from neobert.precision.table import run_recipe
 from neobert.precision.transformer_engine import convert as transformer_engine
-from neobert.probes.attention_suite import MarkerTokens
+from neobert.probes.attention_suite import SpecialTokenIds
 from neobert.rehearsal import turns
 from neobert.training.loop import assembly
 
@@ -40,7 +40,7 @@ def install(monkeypatch, name, **members):
 def converted(section, **keys):
     """Return a small model that a library has converted, its linear layers before, and its names of state."""
     config = from_dict({"model": SMALL, section: {"enable": True} | keys, "seed": 5})
-    backbone = build_backbone(config, MarkerTokens(), 128, World(FP32), "AutoModelForMaskedLM", {})
+    backbone = build_backbone(config, SpecialTokenIds(), 128, World(FP32), "AutoModelForMaskedLM", {})
     before = linears(backbone, nn.Linear)
     names = backbone.model.state_dict().keys()
     random = torch.get_rng_state()

@@ -25,7 +25,7 @@ from neobert.precision.table import run_recipe
 from neobert.precision.torchao import convert as conversion
 from neobert.precision.torchao.section import TorchaoConfig
 from neobert.precision.torchao.spec import TORCHAO
-from neobert.probes.attention_suite import MarkerTokens
+from neobert.probes.attention_suite import SpecialTokenIds
 
 pytest.importorskip("torchao", reason="the extra torchao is not installed")
 
@@ -40,7 +40,7 @@ def backbone_of(model, **section):
     config = from_dict({"task": task, "model": SMALL | model, "torchao": torchao})
     shape = model_shape(config, 128)
     head = "AutoModelForCausalLM" if shape.attention.is_causal else "AutoModelForMaskedLM"
-    return config, shape, build_backbone(config, MarkerTokens(), 128, World(FP32), head, {})
+    return config, shape, build_backbone(config, SpecialTokenIds(), 128, World(FP32), head, {})
 
 
 def linears(backbone):

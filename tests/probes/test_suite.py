@@ -139,7 +139,7 @@ def test_a_suite_hands_its_paths_to_whoever_probes_them(configured):
 def test_the_best_of_a_burst_counts(monkeypatch):
     windows = iter(range(40, 0, -1))
     rests = []
-    monkeypatch.setattr(rates, "_window_s", lambda work, calls: float(next(windows)))
+    monkeypatch.setattr(rates, "_mean_seconds", lambda work, calls: float(next(windows)))
     monkeypatch.setattr(rates.time, "sleep", rests.append)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     assert rates._burst_s(lambda: None) == 40 - rates.BURSTS * rates.BURST_WINDOWS + 1

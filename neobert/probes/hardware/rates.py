@@ -86,7 +86,7 @@ def _burst_s(work: Callable[[], object]) -> float:
     for _ in range(BURSTS):
         torch.cuda.synchronize()
         time.sleep(REST_S)
-        times += [_window_s(work, BURST_CALLS) for _ in range(BURST_WINDOWS)]
+        times += [_mean_seconds(work, BURST_CALLS) for _ in range(BURST_WINDOWS)]
     return min(times)
 
 
@@ -104,11 +104,11 @@ def _host_copy_s() -> float:
 
 def _median_s(work: Callable[[], object], calls: int = CALLS) -> float:
     """Return the median seconds per call, measured with CUDA events after a warm-up."""
-    times = [_window_s(work, calls) for _ in range(WARM_UP + WINDOWS)][WARM_UP:]
+    times = [_mean_seconds(work, calls) for _ in range(WARM_UP + WINDOWS)][WARM_UP:]
     return sorted(times)[WINDOWS // 2]
 
 
-def _window_s(work: Callable[[], object], calls: int) -> float:
+def _mean_seconds(work: Callable[[], object], calls: int) -> float:
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     for _ in range(calls):

@@ -104,10 +104,10 @@ class PairEncoder(RowEncoder):
         return (PLACE, SCORE) if self.has_scores else (PLACE,)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
-        """Encode one batch of rows; rows without a query or a positive are left out.
+        """Encode one batch of rows, an example per positive; rows without a query or a positive are left out.
 
-        With `dataset.long_documents: drop`, rows with a long query or positive are left out too. A long
-        negative is left out of its row.
+        With `dataset.long_documents: drop`, an example with a long query or positive is left out too, and a
+        long negative is left out of its example.
         """
         counts, too_long = Counts(), None
         segments: list[list[int]] = []

@@ -33,7 +33,7 @@ class GuessLog:
             return
         objective.eval()
         try:
-            with world.gather_root_parameters(trainer.module, backbone.ends), world.autocast():
+            with world.gather_parameters_outside_blocks(trainer.module, backbone.ends), world.autocast():
                 guesses = self._guesser.guesses(backbone, world.device)
         finally:
             objective.train()
