@@ -43,8 +43,8 @@ from neobert.tasks.spec import TaskSpec
 from neobert.tasks.specs import SPECS, spec_of, text_task
 from profiles.registry import resolve_run
 
-OF_CONVERSATIONS = ("DAT001", "DAT020", "SFT001")
-"""Codes of errors about rows, or malformed lines, of a table that has the columns of conversations."""
+OF_CONVERSATIONS = ("DAT020", "SFT001")
+"""Codes of errors about rows in a table that has the columns of conversations."""
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
 
 

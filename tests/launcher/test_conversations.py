@@ -92,6 +92,22 @@ def test_a_malformed_row_of_conversations_is_not_read_as_text(command):
     assert not Path("base-talks.yaml").exists()
 
 
+def test_a_folder_of_plain_text_is_no_malformed_table(command):
+    write_model(Path("base"), "llama")
+    Path("notes").mkdir()
+    Path("notes/a.txt").write_text("A document of some words.\n\n" * 900, encoding="utf-8")
+    command("init", "--from", "base", "--text", "notes", "run.yaml").passed()
+    assert yaml.safe_load(Path("run.yaml").read_text("utf-8"))["task"] == "causal"
+
+
+def test_of_many_conversations_the_first_are_read(command, monkeypatch):
+    monkeypatch.setattr("neobert.tasks.sft.inferred.MAX_ROWS", 200)
+    write_rows({"messages": TALK})
+    write_model(Path("base"), "llama")
+    done = command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml").passed()
+    assert "only the first 200 rows were read" in done.out
+
+
 def test_a_malformed_line_of_conversations_is_named(command):
     """The file was read as plain text, of which the first line was refused: it had no column of text."""
     write_rows({"messages": TALK})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from neobert.tasks.labelled_table import (
     training_tables,
     unclear_table_error,
 )
+from neobert.tasks.sft.conversation import CODE as MALFORMED_ROW
 from neobert.tasks.sft.conversation import (
     FORMS,
     NO_ASSISTANT,
@@ -52,7 +54,8 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     form, keys = _detect_form(first[1], text, named)
     conversations, sample, stride = list[tuple[TurnSize, ...]](), list[list[str]](), 1
     num_messages, num_answers, unanswered = 0, 0, list[str]()
-    for location, values in islice(chain([first], rows), MAX_ROWS):
+    later = _later_rows(rows)
+    for location, values in islice(chain([first], later), MAX_ROWS):
         messages, tools = form.conversation(values, location)
         if len(conversations) % stride == 0:
             sample.append([_as_json(tools), *(f"{HEADER}{_message_text(message)}" for message in messages)])
@@ -72,12 +75,22 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         message = f"{NO_ASSISTANT} with content and weight 1 ({of})"
         hint = "correct or remove these rows"
         raise ProjectError(NOTHING_SUPERVISED, message, hint, unanswered[0], EXIT_USAGE)
-    is_whole = next(rows, None) is None
+    is_whole = next(later, None) is None
     lengths = tuple(sum(sum(turn) for turn in turns) for turns in conversations)
     per_row = f"{num_messages / len(lengths):.1f} messages each"
     notes: tuple[str, ...] = (f"conversations: {form.name}, {counted(len(lengths), 'row')}, {per_row}",)
     notes = (*notes, *note_on_rows(lengths, is_whole=is_whole))
     return LabelledTable(keys, notes, lengths, tuple(chain.from_iterable(sample)), tuple(conversations))
+
+
+def _later_rows(
+    rows: Iterator[tuple[str, Mapping[str, Any]]],
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the rows after the first; a malformed line is a malformed row, as the table has conversations."""
+    try:
+        yield from rows
+    except ProjectError as error:
+        raise replace(error, code=MALFORMED_ROW) from None
 
 
 def _turn_sizes(messages: Sequence[Message], tools: list[Any]) -> tuple[TurnSize, ...]:
