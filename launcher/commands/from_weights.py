@@ -38,6 +38,7 @@ from neobert.tasks.labelled_table import (
     question_and_answer,
     quoted,
     read_columns,
+    training_tables,
 )
 from neobert.tasks.spec import TaskSpec
 from neobert.tasks.specs import SPECS, spec_of, text_task
@@ -243,6 +244,8 @@ def _conversation_task(request: RunFileRequest, spec: TaskSpec) -> TaskSpec | No
         if not each.stores_targets or each.predicts != spec.predicts or request.text is None:
             continue
         if (inferring := _inferring_module(each)) is not None:
+            if not _has_tables(request.text):
+                return None
             try:
                 inferring.infer(request.text, request.named)
             except ProjectError as error:
@@ -250,6 +253,13 @@ def _conversation_task(request: RunFileRequest, spec: TaskSpec) -> TaskSpec | No
                     continue
             return each
     return None
+
+
+def _has_tables(text: Path) -> bool:
+    """Return whether the text is a file, or a folder with a table."""
+    with suppress(ProjectError):
+        return bool(training_tables(text))
+    return text.is_file()
 
 
 def notes_on_tasks(text: Path | None, chosen: TaskSpec) -> tuple[str, ...]:
