@@ -67,10 +67,10 @@ def _read_parent_config(weights: StartingWeights) -> RunConfig | None:
 def _shortest_document(lengths: Sequence[int], positions: int) -> int:
     """Return the minimum document length in tokens: `positions` if longer ones are most of the text, else 1.
 
-    `lengths` are sizes in bytes.
+    `lengths` are sizes in bytes; `positions` is 0 if the model states none.
     """
     long = sum(each for each in lengths if each >= positions * BYTES_PER_TOKEN)
-    return positions if long >= MOSTLY * sum(lengths) > 0 else 1
+    return max(1, positions) if long >= MOSTLY * sum(lengths) > 0 else 1
 
 
 def _batch_rows(parent: RunConfig, length: int) -> tuple[int, int, int]:

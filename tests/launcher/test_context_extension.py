@@ -100,6 +100,12 @@ def test_weights_of_a_run_bring_its_batch_masks_evaluation_and_rate(command, bef
             "exceeds the 128 learned positions of the bert in model",
             "leave out --context, and set dataset.max_seq_length to 128 in the run file, or pass a model",
         ),
+        (
+            "gpt2",
+            {},
+            "exceeds the 128 learned positions of the gpt2 in model",
+            "dataset.max_seq_length to 128",
+        ),
         ("modernbert", {}, "exceeds the 128 rotary positions of the modernbert", "raise rope_theta"),
         ("neobert", {"rope": False}, "exceeds the 1,024 learned positions", "dataset.max_seq_length to 1024"),
     ],

@@ -91,7 +91,8 @@ def trained_positions(folder: Path) -> int:
     Raises `ProjectError` MOD006 for an invalid config.json.
     """
     settings, architecture = read_model_settings(HfModelConfig(pretrained_checkpoint=str(folder)))
-    return max(0, settings.size(POSITIONS, 0, least=0) - architecture.first_position(settings))
+    stated = settings.size(architecture.setting_name(POSITIONS), 0, least=0)
+    return max(0, stated - architecture.first_position(settings))
 
 
 def requested_rows(section: HfModelConfig) -> int | None:
