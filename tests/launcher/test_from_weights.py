@@ -268,7 +268,7 @@ def test_names_of_any_characters_are_written_as_they_are(command):
         (["--from", "notes"], "notes: the folder is not a model folder: it has no config.json"),
         (
             ["--from", "bert", "--task", "classification", "--text", "notes"],
-            "has no table in a supported format (.jsonl, .ndjson, .json, .csv, .tsv, .conll, .parquet, each",
+            "has no table in a supported format (.jsonl, .ndjson, .json, .csv, .tsv, .conll, .parquet,",
         ),
         (
             ["--from", "bert", "--task", "token_classification", "--text", "notes"],
