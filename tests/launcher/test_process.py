@@ -140,6 +140,20 @@ def test_an_error_of_the_child_is_told_once(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("status", "step", "line"),
+    [
+        ("failed", 0, "failed before the end of step 1 of 9 (exit 4)"),
+        ("failed", 7, "failed after step 7 of 9 (exit 4)"),
+        ("preempted", 7, "preempted at step 7 of 9 (exit 4)"),
+    ],
+)
+def test_a_failed_run_ended_after_its_last_complete_step(tmp_path, status, step, line):
+    leave(tmp_path, {"status": status, "exit_code": 4, "message": "no text is left", "step": step}, None)
+    (tmp_path / "heartbeat_rank0.jsonl").write_text('{"step": 0, "max_steps": 9}\n', encoding="utf-8")
+    assert summary_text(summarize_run(tmp_path, 4, [], None)).splitlines()[0] == line
+
+
+@pytest.mark.parametrize(
     ("step", "best", "expected"),
     [
         (10, "", " (no checkpoint of that step)"),
