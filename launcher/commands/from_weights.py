@@ -249,8 +249,7 @@ def _conversation_task(request: RunFileRequest, spec: TaskSpec) -> TaskSpec | No
             try:
                 inferring.infer(request.text, request.named)
             except ProjectError as error:
-                has_no_table = error.code == "DAT001" and request.text.is_dir()
-                if error.code not in OF_CONVERSATIONS or has_no_table:
+                if error.code not in OF_CONVERSATIONS:
                     continue
             return each
     return None
