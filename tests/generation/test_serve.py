@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ print([each["id"] for each in ModelManager.get_gen_models()])
 
 @pytest.mark.child
 @pytest.mark.parametrize(("name", "is_listed"), [("chatty", True), ("chatty--two", False)])
-def test_the_served_model_is_listed_alone(name, is_listed, chatty, tmp_path, monkeypatch, capfd):
+def test_the_served_model_is_listed_alone(name, is_listed, chatty, warm_python, tmp_path, monkeypatch, capfd):
     """The first request of many clients was an error of the server, then an empty list."""
     folder = Path(shutil.copytree(chatty, tmp_path / name))
     started: list[list[str]] = []
@@ -26,7 +25,7 @@ def test_the_served_model_is_listed_alone(name, is_listed, chatty, tmp_path, mon
 
     def list_models(command, **how):
         started.append(command)
-        return run([sys.executable, "-c", LISTING], **how)
+        return run([warm_python, "-c", LISTING], **how)
 
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
     monkeypatch.setattr(serve, "NEEDED", ())

@@ -73,6 +73,11 @@ WARM = (
     "torch.distributed.run",
     "torch.profiler",
 )
+# Variables that a module reads as it is imported, and keeps under the same name.
+READ_AS_IMPORTED = {
+    "HF_HUB_CACHE": "huggingface_hub.constants",
+    "HF_MODULES_CACHE": "transformers.dynamic_module_utils",
+}
 MAX_MESSAGE_BYTES = 1 << 20
 MAX_FILES = 64
 STOPPED = b"stopped"
@@ -200,8 +205,9 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
-    if cache := os.environ.get("HF_MODULES_CACHE"):
-        sys.modules["transformers.dynamic_module_utils"].HF_MODULES_CACHE = cache  # read as it is imported
+    for variable, module in READ_AS_IMPORTED.items():
+        if value := os.environ.get(variable):
+            setattr(sys.modules[module], variable, value)
     random.seed()
     tempfile.tempdir = None
     sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
