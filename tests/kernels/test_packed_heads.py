@@ -74,6 +74,16 @@ def _plain_programs(monkeypatch):
     torch._dynamo.reset()
 
 
+@pytest.fixture
+def _scalar_code(monkeypatch):
+    """Have inductor compile the graph alone: a program for each vector unit, and headers, take 6 s of g++."""
+    from torch._inductor import config, cpu_vec_isa
+
+    monkeypatch.setattr(cpu_vec_isa, "valid_vec_isa_list", list)
+    with config.patch(cpp_cache_precompile_headers=False):
+        yield
+
+
 def draw(lengths):
     """q, k, v as a block makes them, v as a view of the fused product; bounds with spare slots."""
     torch.manual_seed(0)
@@ -94,7 +104,7 @@ def with_gradient(function, qkv, bounds):
     return context.detach(), gradient
 
 
-@pytest.mark.usefixtures("_plain_programs")
+@pytest.mark.usefixtures("_plain_programs", "_scalar_code")
 @pytest.mark.parametrize("compiles", [False, True])
 def test_values_and_gradients_are_those_of_attention_within_segments(compiles):
     function = torch.compile(attend, fullgraph=True, dynamic=True) if compiles else attend
