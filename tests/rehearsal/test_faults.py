@@ -188,7 +188,7 @@ def one_long_document(text, tmp_path):
 
 @pytest.mark.parametrize(("room", "outcome"), [(100, "no room"), (128, "")])
 def test_one_very_long_document_is_met_before_the_first_step(
-    rehearsal, monkeypatch, one_long_document, room, outcome
+    first_session, monkeypatch, one_long_document, room, outcome
 ):
     """A device with room for so many padded tokens: the batches at the head of the text take half of them."""
     forward = TokenObjective.forward
@@ -199,7 +199,7 @@ def test_one_very_long_document_is_met_before_the_first_step(
         return forward(self, num_targets, labels, **inputs)
 
     monkeypatch.setattr(TokenObjective, "forward", within_room)
-    found = rehearsal(dataset=one_long_document, datacollator={"pack_sequences": False})
+    found = first_session(dataset=one_long_document, datacollator={"pack_sequences": False})
     assert outcome in found.facts.out_of_memory
     assert bool(found.facts.out_of_memory) == bool(outcome)
     run = resolve_run("a100-prod")
@@ -211,7 +211,7 @@ def test_one_very_long_document_is_met_before_the_first_step(
         assert found.checks["SCH002"].status == "unknown"
 
 
-def test_a_mask_beside_packed_documents(rehearsal, monkeypatch):
+def test_a_mask_beside_packed_documents(first_session, monkeypatch):
     """A library that reads the mask, and not the boundaries, lets every document hear the others."""
     has_mask = observers.has_mask_with_packing
     inputs = TokenData.inputs
@@ -230,7 +230,7 @@ def test_a_mask_beside_packed_documents(rehearsal, monkeypatch):
 
     monkeypatch.setattr(TokenData, "inputs", with_mask)
     monkeypatch.setattr(observers, "has_mask_with_packing", look)
-    found = rehearsal()
+    found = first_session()
     _, checks = judge_rehearsal(resolve_run("cpu-demo"), found.facts, (Level.STATIC,))
     assert checks["ATT003"].status == "fail"
 
