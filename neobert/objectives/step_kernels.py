@@ -180,7 +180,7 @@ def _import_error(kernel: BlockKernel) -> BackendError | None:
     except Exception as error:  # compilers of kernels raise errors of any type
         package = kernel.packages[-1]
         return BackendError(
-            f"{kernel.name} needs {package.name}, which does not import ({error})",
+            f"{kernel.name} needs {package.name}, which cannot be imported ({error})",
             f"{install_line(package)}, or set {kernel.KEY} to auto",
         )
     return None

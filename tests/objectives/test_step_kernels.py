@@ -163,8 +163,8 @@ def test_auto_falls_back_to_triton_where_an_installed_quack_does_not_import(on_a
     monkeypatch.delitem(sys.modules, "neobert.kernels.epilogues")  # the real one, without quack
     kernels = resolve_step_kernels(config(), "cuda", BF16)
     assert kernels.name == "triton"
-    assert "fused needs quack-kernels, which does not import (No module named" in kernels.reason
-    with pytest.raises(ProjectError, match=r"(?s)does not import .*set model.kernel_backend to auto"):
+    assert "fused needs quack-kernels, which cannot be imported (No module named" in kernels.reason
+    with pytest.raises(ProjectError, match=r"(?s)cannot be imported .*set model.kernel_backend to auto"):
         resolve_step_kernels(config(model={"kernel_backend": "fused"}), "cuda", BF16)
 
 
