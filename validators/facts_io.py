@@ -27,7 +27,7 @@ def facts_to_json(facts: Facts) -> str:
 def facts_from_json(text: str, source: str = "facts.json") -> Facts:
     """Parse facts, at the top level or under the `facts` key of a recording.
 
-    Raises ProjectError for text that `facts_to_json` of this schema version would not write.
+    Raises ProjectError if the text is not JSON, has another schema version, or does not fit `Facts`.
     """
     try:
         value = json.loads(text)

@@ -1,6 +1,6 @@
-"""Embeddings of texts, computed in packed batches (runs).
+"""Embeddings of texts, computed in packed rows.
 
-Shapes: N texts, T tokens and K texts of a run, D hidden size.
+Shapes: N texts, T tokens and K texts of a packed row, D hidden size.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from neobert.encoding.declared import read_declared_settings
 from neobert.encoding.finite import require_finite
 from neobert.encoding.freed_memory import return_freed_memory
 from neobert.encoding.model import InferenceModel, load_model
+from neobert.encoding.packed_rows import Tokens, group_into_rows, pack
 from neobert.encoding.placement import resolve_placement
 from neobert.encoding.prompts import Prompts
-from neobert.encoding.runs import Tokens, cut_into_runs, pack
 from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.model.heads import pool
@@ -132,7 +132,7 @@ class Encoder:
         """Return the embeddings [N, D] of texts, fp32, in their order.
 
         Args:
-            on_progress: called with the number of texts of each run after the run was queued.
+            on_progress: called with the number of texts of each packed row after it was queued.
             prompt: text before each text; None: the encoder's `prompt`.
 
         Raises `TypeError` unless `texts` is a sequence of strings; a single string is rejected. Raises
@@ -190,7 +190,7 @@ class Encoder:
         """Queue a chunk; return the text index of each embedding [n], and the embeddings [n, D]."""
         order: list[NDArray[np.int64]] = []
         parts: list[Tensor] = []
-        for indices in cut_into_runs([len(each) for each in sequences], self.tokens_per_run):
+        for indices in group_into_rows([len(each) for each in sequences], self.tokens_per_run):
             order.append(indices)
             parts.append(self._embed_run([sequences[index] for index in indices], unpooled))
             on_progress(len(indices))
@@ -199,14 +199,14 @@ class Encoder:
 
     @torch.no_grad()
     def _embed_run(self, sequences: Sequence[Tokens], unpooled: int) -> Tensor:
-        """Embed the texts of one run: fp32 [K, D]. The first `unpooled` tokens of each are not pooled."""
-        run = pack(sequences, self.tokenizer.bundle.filler_id, self.model.length_multiple).to(
+        """Embed the texts of a packed row: fp32 [K, D], without the first `unpooled` tokens of each text."""
+        packed = pack(sequences, self.tokenizer.bundle.filler_id, self.model.length_multiple).to(
             self.model.device
         )
-        hidden = self.model.hidden_states(run).to(torch.float32)
-        bounds = run.cu_seqlens
+        hidden = self.model.hidden_states(packed).to(torch.float32)
+        bounds = packed.cu_seqlens
         if unpooled:
-            hidden = hidden[run.position_ids >= unpooled]
+            hidden = hidden[packed.position_ids >= unpooled]
             bounds = F.pad((bounds.diff() - unpooled).clamp(min=0).cumsum(0, dtype=torch.int32), (1, 0))
         pooled = pool(hidden, None, self.pooling, bounds)[: len(sequences)]
         return F.normalize(pooled, dim=-1) if self.normalizes else pooled

@@ -1,6 +1,6 @@
-"""Inference over packed runs, with the kernels of a training step.
+"""Inference over packed rows, with the kernels of a training step.
 
-Shapes: T tokens of a run, M rows of hidden states, D hidden size, V vocabulary.
+Shapes: T tokens of a packed row, M rows of hidden states, D hidden size, V vocabulary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from neobert.config.schema import (
     RunConfig,
     TrainerConfig,
 )
-from neobert.encoding.runs import Run
+from neobert.encoding.packed_rows import PackedRow
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.export.layouts import DECODER, StateDict, join_gates
 from neobert.export.saved_settings import refuse_wrong_settings
@@ -59,20 +59,20 @@ OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnsweri
 
 
 def run_length_multiple(device: torch.device) -> int:
-    """Return the number that a run's length in tokens must be a multiple of."""
+    """Return the number that a packed row's length in tokens must be a multiple of."""
     return KERNEL_MULTIPLE if device.type == "cuda" else 1
 
 
 class InferenceModel:
-    """Model with a language-modeling head that computes packed runs without gradients.
+    """Model with a language-modeling head that computes packed rows without gradients.
 
     Attributes:
-        device: device that runs must be on.
+        device: device that packed rows must be on.
         hidden_size: D.
         max_length: longest sequence in tokens.
         num_rows: rows of the embedding matrix.
         kernels: kernels of blocks and attention, for reports.
-        length_multiple: the length of each run must be a multiple of this number of tokens.
+        length_multiple: the length of each packed row must be a multiple of this number of tokens.
         is_causal: the head predicts next tokens instead of masked tokens.
     """
 
@@ -102,10 +102,10 @@ class InferenceModel:
         self.max_length = settings.max_position_embeddings = length
 
     @torch.no_grad()
-    def hidden_states(self, run: Run) -> Tensor:
-        """Return a run's final hidden states [T, D]; filler tokens have undefined states."""
+    def hidden_states(self, packed: PackedRow) -> Tensor:
+        """Return a packed row's final hidden states [T, D]; filler tokens have undefined states."""
         with autocast_on(self._dtype, self.device):
-            return self._objective.final_states(self._objective.encode(run.inputs))
+            return self._objective.final_states(self._objective.encode(packed.inputs))
 
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
@@ -247,7 +247,7 @@ def packed_backbone(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Backbone:
-    """Return a backbone that computes packed runs; a model that cannot pack computes them as padded rows.
+    """Return a backbone that computes packed rows; a model that cannot pack computes them as padded rows.
 
     Raises `ProjectError` ATT001 if no attention kernel can run, MOD006 for an invalid config.json.
     """
@@ -262,7 +262,7 @@ def packed_backbone(
 
 
 def _padded_hidden_states(hidden: Callable[[Mapping[str, Any]], Tensor], inputs: Mapping[str, Any]) -> Tensor:
-    """Return the hidden states [T, D] of a run, computed as padded rows. Lengths in a run are similar."""
+    """Return the hidden states [T, D] of a packed row, computed as padded rows of similar lengths."""
     lengths = inputs["cu_seqlens"].diff()
     is_token = torch.arange(inputs["max_seqlen"], device=lengths.device) < lengths[:, None]
     rows = {

@@ -14,7 +14,7 @@ from neobert.data.tokenize.encoding import SegmentEncoder, segment_encoder
 from neobert.data.tokenize.framing import truncate_longest_first
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.encoding.counts import TextCounts
-from neobert.encoding.runs import Tokens
+from neobert.encoding.packed_rows import Tokens
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import CODE
 

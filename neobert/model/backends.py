@@ -64,7 +64,7 @@ def current_environment(
 
 
 def choose_backend(requested: str, environment: Environment) -> ChosenKernel:
-    """Choose the kernel for packed runs; raise `BackendError` if the requested one cannot run.
+    """Choose the kernel for packed rows; raise `BackendError` if the requested one cannot run.
 
     `flash_attn_varlen` selects the newest FlashAttention that is installed and runs here. `auto` tries the
     same, for short rows after triton_packed, then torch's own varlen kernel, for soft caps flex, then SDPA.

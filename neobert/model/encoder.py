@@ -79,7 +79,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
         output_attentions: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput:
-        """Encode padded rows [B, S] or a packed run [T].
+        """Encode padded rows [B, S] or a packed row [T].
 
         Args:
             attention_mask: [B, S] or [B, 1 or N, 1 or S, S]; True or 1 attends, floats are added to scores.
@@ -205,7 +205,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
         return RegisteredAttention(name, None, {**kwargs, **bounds})
 
     def _choose_packed_kernel(self, x: Tensor) -> str:
-        """Return the kernel for packed runs; `auto` and `flash_attn_varlen` are resolved for this device."""
+        """Return the kernel for packed rows; `auto` and `flash_attn_varlen` are resolved for this device."""
         requested = str(self.config.attn_backend)
         if requested in ATTENTION:
             return requested

@@ -13,7 +13,7 @@ from .attention import normalize_mask
 
 
 def pool(hidden: Tensor, attention_mask: Tensor | None, how: str, cu_seqlens: Tensor | None = None) -> Tensor:
-    """Pool rows [B, S, D], or the segments of a packed run [T, D], by first token, mean or maximum.
+    """Pool rows [B, S, D], or the segments of a packed row [T, D], by first token, mean or maximum.
 
     Only the tokens that a mask [B, S] marks as real are used; padding may be on either side. Mean and maximum
     are computed in fp32, and are zeros for a text without tokens.

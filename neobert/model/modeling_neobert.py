@@ -135,7 +135,7 @@ class _PooledModel(_TaskModel):
         self.post_init()
 
     def pool_output(self, hidden: Tensor, attention_mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
-        """Pool the encoder's output to one vector [N, D] per row, or per segment of a packed run."""
+        """Pool the encoder's output to one vector [N, D] per row, or per segment of a packed row."""
         return pool(hidden, attention_mask, self.config.pooling, cu_seqlens)
 
     def features(self, pooled: Tensor) -> Tensor:
@@ -164,7 +164,7 @@ class NeoBERTForSequenceClassification(_PooledModel):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Classify rows, or the segments of a packed run: logits [N, num_labels]. Arguments as for `NeoBERT`.
+        """Classify rows, or the segments of a packed row: logits [N, num_labels]. Arguments as for `NeoBERT`.
 
         Segments are given by cu_seqlens, or by position_ids that restart in a single row without a mask.
         labels: [N] classes; [N] floats for regression (one label); [N, num_labels] floats for multi-label.

@@ -1,6 +1,6 @@
-"""Loss of labelled texts or tokens, for padded rows and packed runs.
+"""Loss of labelled texts or tokens, for padded rows and packed rows.
 
-Shapes: N rows, or segments in a packed run's cu_seqlens, including empty ones; L outputs of the head.
+Shapes: N rows, or segments in a packed row's cu_seqlens, including empty ones; L outputs of the head.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Models with a head for texts or words, from a folder, over packed runs.
+"""Models with a head for texts or words, from a folder, over packed rows.
 
-Shapes: T tokens of a run, K texts in it, L labels.
+Shapes: T tokens of a packed row, K texts in it, L labels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neobert.encoding.model import (
     run_config,
     run_length_multiple,
 )
-from neobert.encoding.runs import Run
+from neobert.encoding.packed_rows import PackedRow
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.export.saved_settings import refuse_wrong_settings
 from neobert.export.weights import load_weights
@@ -71,7 +71,7 @@ class HeadModel:
 
     @property
     def length_multiple(self) -> int:
-        """The length of each run must be a multiple of this number of tokens."""
+        """The length of each packed row must be a multiple of this number of tokens."""
         return run_length_multiple(self.device)
 
     @property
@@ -80,15 +80,15 @@ class HeadModel:
         return self.objective.backbone.max_length
 
     @torch.no_grad()
-    def logits(self, run: Run, seconds: Sequence[int] | None = None) -> Tensor:
+    def logits(self, packed: PackedRow, seconds: Sequence[int] | None = None) -> Tensor:
         """Return the logits in fp32: [K, L] of texts, filler not included, or [T, L] of tokens.
 
         `seconds` [K] are the positions where second texts begin, whose tokens have type 1 if the model has
         types; None: all tokens have type 0.
         """
-        inputs = run.inputs | {"attention_mask": None}
+        inputs = packed.inputs | {"attention_mask": None}
         if seconds is not None:
-            inputs["token_type_ids"] = run.token_types(seconds)
+            inputs["token_type_ids"] = packed.token_types(seconds)
         with autocast_on(self.dtype, self.device):
             return self.objective.logits(inputs)
 

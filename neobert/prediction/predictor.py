@@ -1,6 +1,6 @@
 """Base class of predictors, one for each kind of model.
 
-Shapes: K texts of a run, T tokens, L labels, V vocabulary.
+Shapes: K texts of a packed row, T tokens, L labels, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from neobert.encoding.encoder import TEXTS_PER_CHUNK, TOKENS_PER_RUN
 from neobert.encoding.finite import non_finite_error
 from neobert.encoding.freed_memory import return_freed_memory
 from neobert.encoding.model import InferenceModel
-from neobert.encoding.runs import Run, Tokens, cut_into_runs, pack
+from neobert.encoding.packed_rows import PackedRow, Tokens, group_into_rows, pack
 from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.prediction.inputs import Item
@@ -90,18 +90,20 @@ class Predictor(ABC, Generic[Model]):
     def _compute_in_runs(
         self,
         sequences: Sequence[Tokens],
-        compute: Callable[[Run, list[int]], Tensor],
+        compute: Callable[[PackedRow, list[int]], Tensor],
         on_progress: OnProgress,
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """Yield the indices of each run's sequences, and `compute(run, indices)` on the CPU.
+        """Yield the indices of each packed row's sequences, and `compute(packed, indices)` on the CPU.
 
         Raises `ProjectError` for NaN or infinite values.
         """
         device, filler = self.model.device, self.tokenizer.bundle.filler_id
-        for order in cut_into_runs([len(each) for each in sequences], TOKENS_PER_RUN[device.type]):
+        for order in group_into_rows([len(each) for each in sequences], TOKENS_PER_RUN[device.type]):
             indices: list[int] = order.tolist()
-            run = pack([sequences[index] for index in indices], filler, self.model.length_multiple).to(device)
-            values = compute(run, indices).cpu()
+            packed = pack([sequences[index] for index in indices], filler, self.model.length_multiple).to(
+                device
+            )
+            values = compute(packed, indices).cpu()
             if not bool(values.isfinite().all()):
                 raise non_finite_error("the model's outputs are NaN or infinite", self.folder)
             yield indices, values

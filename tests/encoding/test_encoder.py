@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from neobert.encoding import Encoder, encoder, runs
+from neobert.encoding import Encoder, encoder, packed_rows
 from neobert.errors import ProjectError
 from tests.encoding.conftest import WORDS
 from tests.refusals import refusal_of
@@ -45,15 +45,15 @@ def test_filler_changes_nothing(model_folder, one_by_one):
 @pytest.mark.parametrize("merged", ["bounds", "positions"])
 def test_a_run_with_a_wrong_bound_is_caught(model_folder, one_by_one, monkeypatch, merged):
     """Negative control: texts that see each other, or positions that go on, change embeddings."""
-    right = runs.pack
+    right = packed_rows.pack
 
     def wrong(*arguments):
         run = right(*arguments)
         bounds = run.cu_seqlens.clone()
         if merged == "bounds":
             bounds[1:-1] -= 1
-            return runs.Run(run.input_ids, run.position_ids, bounds, run.lengths)
-        return runs.Run(run.input_ids, run.position_ids * 2, bounds, run.lengths)
+            return packed_rows.PackedRow(run.input_ids, run.position_ids, bounds, run.lengths)
+        return packed_rows.PackedRow(run.input_ids, run.position_ids * 2, bounds, run.lengths)
 
     monkeypatch.setattr(encoder, "pack", wrong)
     assert differences(Encoder.load(model_folder).encode(SOME), one_by_one(model_folder, SOME)) > 1e-3

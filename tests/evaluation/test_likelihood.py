@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from launcher.cli import app
-from neobert.encoding import runs
+from neobert.encoding import packed_rows
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.evaluation.likelihood import scorer as scoring
 from neobert.evaluation.likelihood.blimp import MinimalPair, accuracies, evaluate_blimp
@@ -85,13 +85,13 @@ def test_packed_copies_equal_one_mask_at_a_time(model_folder, one_mask_at_a_time
 @pytest.mark.parametrize("fault", ["bounds", "place"])
 def test_a_wrong_run_is_caught(model_folder, one_mask_at_a_time, monkeypatch, fault):
     """Negative control: copies that see each other, or the wrong row that is decoded."""
-    right = runs.pack
+    right = packed_rows.pack
 
     def wrong(*arguments):
         run = right(*arguments)
         bounds = run.cu_seqlens.clone()
         bounds[1:-1] -= 1
-        return runs.Run(run.input_ids, run.position_ids, bounds, run.lengths)
+        return packed_rows.PackedRow(run.input_ids, run.position_ids, bounds, run.lengths)
 
     texts = ["the model reads text", "a b c"]
     if fault == "bounds":

@@ -136,7 +136,8 @@ def occupied_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             others = ", ".join(_format_process(process) for process in gpu.processes)
             yield Violation(PATH, f"{label} is in use by {others}", STOP_OTHERS)
         elif plan.memory_mib.value > MEMORY_SHARE * free:
-            message = f"{label}: {free:,} MiB are free, but the step needs {plan.memory_mib.value:,.0f} MiB"
+            needed = f"the step needs {plan.memory_mib.value:,.0f} MiB"
+            message = f"{label}: {needed}, more than {MEMORY_SHARE:.0%} of the {free:,} MiB that are free"
             hint = "lower trainer.per_device_train_batch_size, or use a larger GPU"
             yield Violation(PATH, message, hint)
 

@@ -13,7 +13,9 @@ class AdapterConfig(ConfigSection):
     """A low-rank adapter (LoRA, arXiv:2106.09685); the weights of the encoder are frozen."""
 
     type: Literal["lora"] | None = key(
-        None, "lora: train low-rank factors and the head; null: train all weights.", affects="model"
+        None,
+        "lora: train low-rank factors, and the head of a task with labels; null: train all weights.",
+        affects="model",
     )
     r: PositiveInt = key(8, "Rank of the factors.", affects="model")
     alpha: PositiveInt = key(

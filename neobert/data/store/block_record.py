@@ -1,4 +1,7 @@
-"""Record of a block of prepared text: sizes, counts, and a checksum that does not depend on its part."""
+"""Record of a block of prepared text: sizes, counts and a checksum.
+
+The checksum is the same in whichever part of a preparation the block is.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ MAX_ROWS = 1 << 20
 
 Digests = NDArray[np.unsignedinteger]
 Written = Sequence[tuple[Path, Mapping[str, Any]]]
-"""Folders of a text, each with its splits as `BlockWriter` describes them."""
+"""Folders of a prepared text, or of its parts, each with the manifest entries of its splits by name."""
 
 
 def compared_fields(config: RunConfig, rows: RowFormat) -> list[str]:

@@ -1,4 +1,4 @@
-"""Pairs of the first optimizer steps of a run, and their texts that occur twice in a step."""
+"""Pairs in the first optimizer steps of a run, and the share that repeats a text of the same step."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A text follows the tokenizer's start tokens, or its end-of-text token if it has none, so that the first token
 is predicted too. A text longer than the model's context is scored in windows that overlap by half.
 
-Shapes: N texts, T tokens of a run, V vocabulary.
+Shapes: N texts, T tokens of a packed row, V vocabulary.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neobert.encoding.counts import TextCounts
 from neobert.encoding.encoder import TOKENS_PER_RUN
 from neobert.encoding.finite import require_finite
 from neobert.encoding.model import InferenceModel
-from neobert.encoding.runs import Tokens, pack
+from neobert.encoding.packed_rows import Tokens, pack
 from neobert.encoding.tokens import TextTokenizer
 from neobert.evaluation.likelihood.scorer import Likelihoods, log_probabilities
 from neobert.progress import OnProgress, ignore_progress
@@ -76,7 +76,7 @@ class NextTokenScorer:
         """Return [N, 2]: each text's sum of token log-probabilities in nats, and its number of scored tokens.
 
         Args:
-            on_progress: called after each run with the number of texts that it completed.
+            on_progress: called after each packed row with the number of texts that it completed.
 
         Raises `ProjectError` if a sum is NaN or infinite.
         """
@@ -86,7 +86,7 @@ class NextTokenScorer:
         for windows in self._window_runs(sequences):
             for window, found in zip(windows, self._log_probabilities(windows), strict=True):
                 sums[window.text] += [found.sum(), len(found)]
-            last = windows[-1].text  # it may continue in the next run
+            last = windows[-1].text  # it may continue in the next packed row
             on_progress(last - completed)
             completed = last
         on_progress(len(texts) - completed)
@@ -94,15 +94,18 @@ class NextTokenScorer:
         return sums
 
     def _window_runs(self, sequences: Sequence[Tokens]) -> Iterator[list[Window]]:
-        run: list[Window] = []
+        group: list[Window] = []
         for text, tokens in enumerate(sequences):
             for window in self._split_into_windows(text, tokens):
-                if run and sum(len(each.tokens) for each in run) + len(window.tokens) > self.tokens_per_run:
-                    yield run
-                    run = []
-                run.append(window)
-        if run:
-            yield run
+                if (
+                    group
+                    and sum(len(each.tokens) for each in group) + len(window.tokens) > self.tokens_per_run
+                ):
+                    yield group
+                    group = []
+                group.append(window)
+        if group:
+            yield group
 
     def _split_into_windows(self, text: int, framed: Tokens) -> Iterator[Window]:
         """Yield the windows of a text, so that each token is scored once. An empty text has no window."""
@@ -121,7 +124,7 @@ class NextTokenScorer:
     @torch.no_grad()
     def _log_probabilities(self, windows: Sequence[Window]) -> list[NDArray[np.float64]]:
         sequences = [each.tokens for each in windows]
-        run = pack(sequences, self.tokenizer.bundle.filler_id, self.model.length_multiple).to(
+        packed = pack(sequences, self.tokenizer.bundle.filler_id, self.model.length_multiple).to(
             self.model.device
         )
         begins = np.cumsum([0, *map(len, sequences)])
@@ -130,5 +133,5 @@ class NextTokenScorer:
             for begin, window in zip(begins, windows, strict=False)
         ]
         targets = np.concatenate([window.tokens[window.first :] for window in windows])
-        found = log_probabilities(self.model, self.model.hidden_states(run), np.concatenate(rows), targets)
+        found = log_probabilities(self.model, self.model.hidden_states(packed), np.concatenate(rows), targets)
         return np.split(found, np.cumsum([len(each) for each in rows])[:-1])

@@ -1,6 +1,6 @@
 """Pseudo-log-likelihoods of texts (Salazar et al., 2020): each token is masked alone and predicted.
 
-The masked copies of a text are segments of packed runs. Special tokens are never masked, even if a text
+The masked copies of a text are segments of packed rows. Special tokens are never masked, even if a text
 contains their names.
 
 Shapes: N texts, L tokens of a text, M of them masked in turn, V vocabulary.
@@ -19,7 +19,7 @@ from neobert.encoding.counts import TextCounts
 from neobert.encoding.encoder import TOKENS_PER_RUN
 from neobert.encoding.finite import require_finite
 from neobert.encoding.model import InferenceModel
-from neobert.encoding.runs import Tokens, pack
+from neobert.encoding.packed_rows import Tokens, pack
 from neobert.encoding.tokens import TextTokenizer
 from neobert.progress import OnProgress, ignore_progress
 
@@ -49,7 +49,7 @@ class Scorer:
         """Return [N, 2]: each text's sum of token log-probabilities in nats, and its number of scored tokens.
 
         Args:
-            on_progress: called after each run with the number of texts that it completed.
+            on_progress: called after each packed row with the number of texts that it completed.
 
         Raises `ProjectError` if a sum is NaN or infinite.
         """
@@ -61,7 +61,7 @@ class Scorer:
             np.add.at(sums, (texts_of, 0), self._log_probabilities(copies, positions, targets))
             np.add.at(sums, (texts_of, 1), 1)
             begun = int(np.count_nonzero(sums[:, 1]))
-            on_progress(begun - 1 - completed)  # the last text may continue in the next run
+            on_progress(begun - 1 - completed)  # the last text may continue in the next packed row
             completed = begun - 1
         on_progress(len(texts) - completed)
         require_finite(sums, "log-probabilities", self.folder)
@@ -70,7 +70,7 @@ class Scorer:
     def _masked_runs(
         self, sequences: Sequence[Tokens]
     ) -> Iterator[tuple[list[Tokens], list[int], list[int], list[int]]]:
-        """Yield the masked copies of each run, and each copy's text index, masked position and token id."""
+        """Yield the masked copies of each row, and each copy's text index, masked position and token id."""
         copies: list[Tokens] = []
         texts_of: list[int] = []
         positions: list[int] = []
@@ -104,9 +104,13 @@ class Scorer:
     def _log_probabilities(
         self, copies: Sequence[Tokens], positions: Sequence[int], targets: Sequence[int]
     ) -> NDArray[np.float64]:
-        run = pack(copies, self.tokenizer.bundle.filler_id, self.model.length_multiple).to(self.model.device)
+        packed = pack(copies, self.tokenizer.bundle.filler_id, self.model.length_multiple).to(
+            self.model.device
+        )
         rows = np.cumsum([0, *map(len, copies)], dtype=np.int64)[:-1] + np.array(positions, np.int64)
-        return log_probabilities(self.model, self.model.hidden_states(run), rows, np.array(targets, np.int64))
+        return log_probabilities(
+            self.model, self.model.hidden_states(packed), rows, np.array(targets, np.int64)
+        )
 
 
 def log_probabilities(

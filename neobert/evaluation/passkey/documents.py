@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from neobert.encoding.runs import Tokens
+from neobert.encoding.packed_rows import Tokens
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import CODE
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from neobert.encoding.encoder import TOKENS_PER_RUN
 from neobert.encoding.model import InferenceModel, load_model
+from neobert.encoding.packed_rows import group_into_rows, pack
 from neobert.encoding.placement import resolve_placement
-from neobert.encoding.runs import cut_into_runs, pack
 from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.passkey.documents import DEPTHS, KEY_WORDS, Document, Documents
@@ -100,7 +100,7 @@ def _accuracy(model: InferenceModel, tokenizer: TextTokenizer, documents: Sequen
     """Return the share of key words that are the most likely token of the whole vocabulary."""
     right = 0
     sizes = [len(each.tokens) for each in documents]
-    for chosen in cut_into_runs(sizes, TOKENS_PER_RUN[model.device.type]):
+    for chosen in group_into_rows(sizes, TOKENS_PER_RUN[model.device.type]):
         some = [documents[index] for index in chosen]
         keys = np.concatenate([each.key for each in some])
         right += int((_predict_keys(model, tokenizer, some) == keys).sum())
@@ -113,10 +113,10 @@ def _predict_keys(
 ) -> NDArray[np.int64]:
     """Return the most likely token for each key word of packed documents."""
     sequences = [each.tokens for each in documents]
-    run = pack(sequences, tokenizer.bundle.filler_id, model.length_multiple).to(model.device)
+    packed = pack(sequences, tokenizer.bundle.filler_id, model.length_multiple).to(model.device)
     starts = np.cumsum([0, *map(len, sequences)])
     rows = np.concatenate([start + each.queried for start, each in zip(starts, documents, strict=False)])
-    hidden = model.hidden_states(run)[torch.from_numpy(rows).to(model.device)]
+    hidden = model.hidden_states(packed)[torch.from_numpy(rows).to(model.device)]
     predicted: NDArray[np.int64] = model.logits(hidden).argmax(-1).cpu().numpy()
     return predicted
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neobert.encoding.runs import Run
+from neobert.encoding.packed_rows import PackedRow
 from neobert.prediction.class_scores import DECIMALS, class_scores
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
@@ -40,8 +40,8 @@ class TextPredictor(HeadPredictor):
         self.counts.add(counts)
         logits = torch.empty(len(items), len(self.model.labels))
 
-        def compute(run: Run, indices: list[int]) -> Tensor:
-            return self.model.logits(run, self.second_text_starts(seconds, indices))[: len(indices)]
+        def compute(packed: PackedRow, indices: list[int]) -> Tensor:
+            return self.model.logits(packed, self.second_text_starts(seconds, indices))[: len(indices)]
 
         for indices, outputs in self._compute_in_runs(sequences, compute, on_progress):
             logits[indices] = outputs

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.encoding.runs import Run
+from neobert.encoding.packed_rows import PackedRow
 from neobert.errors import ProjectError
 from neobert.prediction.class_scores import share
 from neobert.prediction.inputs import Item
@@ -41,8 +41,8 @@ class ChoicePredictor(HeadPredictor):
         self.counts.add(counts)
         scores = torch.empty(len(sequences), dtype=torch.float64)
 
-        def compute(run: Run, indices: list[int]) -> Tensor:
-            return self.model.logits(run, self.second_text_starts(seconds, indices))[: len(indices), 0]
+        def compute(packed: PackedRow, indices: list[int]) -> Tensor:
+            return self.model.logits(packed, self.second_text_starts(seconds, indices))[: len(indices), 0]
 
         for indices, values in self._compute_in_runs(sequences, compute, on_progress):
             scores[indices] = values.double()

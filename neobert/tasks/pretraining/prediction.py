@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neobert.encoding.model import InferenceModel, load_model
-from neobert.encoding.runs import Run, Tokens
+from neobert.encoding.packed_rows import PackedRow, Tokens
 from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted
@@ -53,10 +53,10 @@ class MaskPredictor(Predictor[InferenceModel]):
             for token, probability in found.tolist()
         ]
 
-    def _best_tokens(self, run: Run, indices: list[int]) -> Tensor:
+    def _best_tokens(self, packed: PackedRow, indices: list[int]) -> Tensor:
         """Return the best token and its probability at the mask of each text, [K, 2]."""
-        is_mask = (run.input_ids == self.tokenizer.bundle.mask_id).nonzero()[: len(indices), 0]
-        logits = self.model.logits(self.model.hidden_states(run)[is_mask]).double()
+        is_mask = (packed.input_ids == self.tokenizer.bundle.mask_id).nonzero()[: len(indices), 0]
+        logits = self.model.logits(self.model.hidden_states(packed)[is_mask]).double()
         best = logits.softmax(-1).max(-1)
         return torch.stack([best.indices.double(), best.values], dim=1)
 

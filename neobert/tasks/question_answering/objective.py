@@ -1,4 +1,4 @@
-"""Loss of spans, and the best span of each window, for padded rows and packed runs.
+"""Loss of spans, and the best span of each window, for padded rows and packed rows.
 
 Shapes: N windows, padding included, of up to L tokens.
 """
@@ -34,7 +34,7 @@ class SpanObjective(LabelledObjective):
 
 
 def group_by_window(logits: Tensor, inputs: dict[str, Any]) -> Tensor:
-    """Return the logits [N, L, 2] of padded rows, or of the segments of a packed run [T, 2]."""
+    """Return the logits [N, L, 2] of padded rows, or of the segments of a packed row [T, 2]."""
     if (bounds := inputs["cu_seqlens"]) is None:
         return logits.masked_fill(~inputs["attention_mask"][..., None], LOWEST)
     position = torch.arange(inputs["max_seqlen"], device=logits.device)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from neobert.config import ConfigError, from_dict
 from neobert.encoding.counts import TextCounts
-from neobert.encoding.runs import Run
+from neobert.encoding.packed_rows import PackedRow
 from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.prediction.class_scores import DECIMALS
@@ -65,9 +65,9 @@ class AnswerPredictor(HeadPredictor):
         seconds = [window.first for window in windows]
         bounds = torch.tensor([(each.first, each.end) for each in windows]).reshape(-1, 2)
 
-        def compute(run: Run, indices: list[int]) -> Tensor:
-            outputs = self.model.logits(run, self.second_text_starts(seconds, indices))
-            logits = group_by_window(outputs, run.inputs)[: len(indices)]
+        def compute(packed: PackedRow, indices: list[int]) -> Tensor:
+            outputs = self.model.logits(packed, self.second_text_starts(seconds, indices))
+            logits = group_by_window(outputs, packed.inputs)[: len(indices)]
             first, end = bounds[indices].to(logits.device).unbind(1)
             spans = best_spans(logits, first, end, self.section.max_answer_length)
             return torch.cat([spans, logits.logsumexp(1).sum(-1, keepdim=True)], dim=1)

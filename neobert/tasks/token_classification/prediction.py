@@ -11,7 +11,7 @@ import numpy as np
 from neobert.data.sources.rows import TEXT
 from neobert.data.tokenize.offsets import tokenize_with_offsets
 from neobert.encoding.counts import TextCounts
-from neobert.encoding.runs import Tokens
+from neobert.encoding.packed_rows import Tokens
 from neobert.prediction.class_scores import class_scores, share
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
@@ -56,7 +56,7 @@ class WordPredictor(HeadPredictor):
         labels: list[list[str | None]] = [[None] * size for size in sizes]
         scores: list[list[float | None]] = [[None] * size for size in sizes]
         for indices, logits in self._compute_in_runs(
-            sequences, lambda run, _: self.model.logits(run), on_progress
+            sequences, lambda packed, _: self.model.logits(packed), on_progress
         ):
             best = logits.double().softmax(-1).max(-1)
             start = 0

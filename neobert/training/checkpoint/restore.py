@@ -85,7 +85,7 @@ def refuse_other_data(
 def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any], *, is_other_text: bool) -> None:
     """Load weights, optimizer state, schedule and RNG state and, for the same text, the mean loss.
 
-    Raises `ProjectError` CKP007 if one of them cannot be used.
+    Raises `ProjectError`: EXP003 to EXP005 if the weights cannot be used, CKP007 if other state cannot.
     """
     trainer.task.load(folder)
     load_optimizer(trainer.task.model, trainer.optimizer, folder / STATE_DIR)
@@ -176,16 +176,14 @@ def _refuse_mismatches(folder: Path, differences: list[str], hint: str = OTHER_R
 
 
 def _warn_if_not_bit_exact(state: Mapping[str, Any], world_size: int) -> None:
-    now: dict[str, Any] = {"world_size": world_size, "num_threads": torch.get_num_threads()}
-    now["versions"] = {**state["versions"], "torch": torch.__version__}
-    for name, value in now.items():
-        if state[name] != value:
-            log.warning(
-                "%s was %s and is now %s: the run continues with the same samples, but not bit-exact",
-                name,
-                state[name],
-                value,
-            )
+    for name, before, now in (
+        ("the number of ranks", state["world_size"], world_size),
+        ("the number of threads", state["num_threads"], torch.get_num_threads()),
+        ("the version of torch", state["versions"]["torch"], torch.__version__),
+    ):
+        if before != now:
+            message = "%s changed from %s to %s: the run continues with the same samples; results may differ"
+            log.warning(message, name, before, now)
 
 
 def refuse_other_start(

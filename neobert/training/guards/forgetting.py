@@ -20,7 +20,7 @@ MIX = "to forget less, add the old text (dataset.mixture) or lower optimizer.lr"
 
 @dataclass(slots=True)
 class ForgettingWatch:
-    """Hook that warns once a session if the loss on the source text exceeds its first value by `LIMIT`.
+    """Hook that warns once a session if the loss on the source text exceeds `LIMIT` times its first value.
 
     Attributes:
         first: loss before the first step; None if it was not evaluated yet.

@@ -1,6 +1,6 @@
-"""Packed runs of token sequences.
+"""Packed rows of token sequences.
 
-Shapes: T tokens of a run, K sequences in it.
+Shapes: T tokens of a packed row, K sequences in it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Tokens = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Token sequences in one flat run, without padding between them.
+class PackedRow:
+    """Token sequences in one packed row, without padding between them.
 
     Attributes:
         input_ids: int64 [T]; the tokens after the last sequence are filler.
@@ -59,22 +59,22 @@ class Run:
         starts = np.repeat([*second_starts, filler], [*self.lengths, filler])
         return (self.position_ids >= torch.from_numpy(starts).to(self.position_ids.device)).long()
 
-    def to(self, device: torch.device) -> Run:
-        """Return the run on a device, to which it is copied asynchronously from pinned memory."""
+    def to(self, device: torch.device) -> PackedRow:
+        """Return the packed row on a device, to which it is copied asynchronously from pinned memory."""
         if device.type == "cpu":
             return self
         ids, positions, bounds = (
             each.pin_memory().to(device, non_blocking=True)
             for each in (self.input_ids, self.position_ids, self.cu_seqlens)
         )
-        return Run(ids, positions, bounds, self.lengths)
+        return PackedRow(ids, positions, bounds, self.lengths)
 
 
-def cut_into_runs(lengths: Sequence[int], tokens_per_run: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the indices of the sequences of each run, longest sequences first.
+def group_into_rows(lengths: Sequence[int], tokens_per_run: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the indices of the sequences of each packed row, longest sequences first.
 
-    A run holds at most tokens_per_run tokens, or one sequence that is longer. Sequences of similar length
-    share a run, so that its maximum length is close to all of them, and the first run needs the most memory.
+    A row holds at most tokens_per_run tokens, or one sequence that is longer. Sequences of similar length
+    share a row, so that its maximum length is close to all of them, and the first row needs the most memory.
     """
     sizes = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-sizes, kind="stable")
@@ -88,8 +88,8 @@ def cut_into_runs(lengths: Sequence[int], tokens_per_run: int) -> Iterator[NDArr
         yield order[start:]
 
 
-def pack(sequences: Sequence[Tokens], filler_id: int = 0, multiple: int = 1) -> Run:
-    """Concatenate sequences to a run, filled up to a multiple of `multiple` tokens.
+def pack(sequences: Sequence[Tokens], filler_id: int = 0, multiple: int = 1) -> PackedRow:
+    """Concatenate sequences to a packed row, filled up to a multiple of `multiple` tokens.
 
     A text without tokens becomes one filler token, so that it never shares the next text's first token.
     """
@@ -100,4 +100,4 @@ def pack(sequences: Sequence[Tokens], filler_id: int = 0, multiple: int = 1) -> 
     bounds = np.cumsum([0, *lengths, *([filler] if filler else [])]).astype(np.int32)
     ids = np.concatenate([*sequences, np.full(filler, filler_id, np.int64)])
     positions = np.concatenate([np.arange(length) for length in (*lengths, filler)])
-    return Run(torch.from_numpy(ids), torch.from_numpy(positions), torch.from_numpy(bounds), lengths)
+    return PackedRow(torch.from_numpy(ids), torch.from_numpy(positions), torch.from_numpy(bounds), lengths)
