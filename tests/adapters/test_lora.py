@@ -59,7 +59,7 @@ def test_frozen_weights_have_no_gradient_no_moments_and_cost_a_third_less():
     config = config_of()
     whole = replace(config, adapter=replace(config.adapter, type=None))
     few, all_of_them = (model_shape(each, 64) for each in (config, whole))
-    assert few.trained.total < all_of_them.trained.total == all_of_them.parameters.total
+    assert few.trained_parameters.total < all_of_them.trained_parameters.total == all_of_them.parameters.total
     assert few.product_flops == 4 * few.parameters.linear + 6 * few.adapter_parameters
     assert all_of_them.product_flops == 6 * all_of_them.parameters.linear
     memory, more = (

@@ -75,7 +75,7 @@ def test_killed_and_resumed_it_is_the_run_that_never_stopped(start_child, run_ch
     state = command("status", "run")
     assert re.search(r"gates cmp \d+%, slc \d+%, swa \d+%", state.out), state.out
     command("export", "run", "--to", "hf", "--output", "out").passed()
-    assert "A model with native sparse attention" in Path("out/hf/README.md").read_text(encoding="utf-8")
+    assert "A native sparse attention (NSA) model" in Path("out/hf/README.md").read_text(encoding="utf-8")
     report = json.loads(Path("out/hf/conversion.json").read_text(encoding="utf-8"))
     assert report["max_difference"]["weights"] == 0
     assert report["not_compared"] == ["last_hidden_state", "logits"]
