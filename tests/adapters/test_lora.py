@@ -66,7 +66,7 @@ def test_frozen_weights_have_no_gradient_no_moments_and_cost_a_third_less():
         predict_memory(each, shape, 64, is_cuda=False, kernels="torch")
         for each, shape in ((config, few), (whole, all_of_them))
     )
-    assert memory.gradients_mib == pytest.approx(few.trained.total * 4 / 2**20)
+    assert memory.gradients_mib == pytest.approx(few.trained_parameters.total * 4 / 2**20)
     assert memory.optimizer_mib == pytest.approx(2 * memory.gradients_mib)
     assert memory.weights_mib > more.weights_mib
 
