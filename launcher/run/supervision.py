@@ -203,7 +203,8 @@ def summarize_failed_run(
     if not launch.owns_run:
         return summarize_session(launch, session, forwarder)
     # A killed trainer reports no step, and may have done more steps since its last heartbeat.
-    known = f"its last heartbeat is of step {failure.step}" if failure.kind == "lost" else ""
+    is_known = failure.kind == "lost" and failure.step > 0
+    known = f"its last heartbeat is of step {failure.step}" if is_known else ""
     outcome = {
         "status": "failed",
         "exit_code": verdict.exit_code,

@@ -83,8 +83,10 @@ def _parse_axis(argument: str) -> Axis:
     values = tuple(_numbers_in_range(argument, matched) if matched else _split_at_commas(text))
     if "" in values or len(set(map(_parse_number, values))) < len(values):
         refuse_argument(argument, "the list has an empty or a repeated value", SYNTAX)
-    if values == (text,) and text.startswith("[") and not _takes_list(key):
-        refuse_argument(argument, "the values are in brackets", f"pass --sweep {key}={text.strip('[]')}")
+    if any(value.startswith("[") for value in values) and not _takes_list(key):
+        refuse_argument(
+            argument, "the values are in brackets", f"pass --sweep {key}={re.sub(r'[][]', '', text)}"
+        )
     return Axis(key, values)
 
 

@@ -22,7 +22,7 @@ METRICS = ("loss", "accuracy", "f1", "precision", "recall", "mcc", "pearson", "s
 """Metrics of all tasks, which other trainers write without `eval/`."""
 BETAS = {"adam_beta1": 0.9, "adam_beta2": 0.999}
 """Keys that are combined into `optimizer.betas`, and their defaults in `TrainingArguments`."""
-COMPOSER_TIME = re.compile(r"(?P<count>\d[\d_]*)(?P<unit>[a-z]+)")
+COMPOSER_TIME = re.compile(r"(?P<count>\d+(?:_\d+)*)(?P<unit>[a-z]+)")
 """A time of Composer: ba are batches, which are optimizer steps, and ep epochs."""
 PATH_STARTS = ("/", "./", "../", "~")
 

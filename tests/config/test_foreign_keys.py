@@ -78,6 +78,7 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         # Composer's times
         ("eval_interval: 4000ba", "write trainer.eval_steps: 4000"),
         ("max_duration: 2ep", "write trainer.max_epochs: 2"),
+        ("max_duration: 4000_ba", "write trainer.max_steps, or trainer.max_epochs"),
         ("max_duration: 1719_000_000_000tok", "write trainer.max_steps, or trainer.max_epochs"),
         ("scheduler: {t_decay: 1_000ba}", "write scheduler.decay_steps: 1000"),
         # what TrainingArguments writes with every default

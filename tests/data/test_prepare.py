@@ -334,10 +334,11 @@ def test_too_little_text(configure, tmp_path):
     hint = refused(unseparated, "DAT004", "contains 0 of 1 document ").hint or ""
     assert f"fold -s -w 2000 {tmp_path}/notes/*.txt | awk" in hint
     (tmp_path / "two.txt").write_text("ba\n\nbi\n\nbo\n\nbu\n")
-    corpora = tuple(MixtureCorpus(path=str(tmp_path / name)) for name in ("two.txt", "notes/a.txt"))
+    (tmp_path / "two.txt.txt").write_text("ba\n" * 9)  # its path begins with that of the other corpus
+    corpora = tuple(MixtureCorpus(path=str(tmp_path / name)) for name in ("two.txt", "two.txt.txt"))
     mixed = configure(dataset__path=None, dataset__mixture=corpora, dataset__validation_split=0.5)
     hint = refused(mixed, "DAT004", "contains 0 of 1 document ").hint or ""
-    assert f"fold -s -w 2000 {tmp_path}/notes/a.txt | awk" in hint
+    assert f"fold -s -w 2000 {tmp_path}/two.txt.txt | awk" in hint
     refused(of(["ba " * 99], dataset__long_documents="error"), "DAT012", "101 tokens")
     assert len(left_behind(configure())) == 2, "two texts are whole, though too small to train on"
 

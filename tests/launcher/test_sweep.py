@@ -56,6 +56,7 @@ def test_values_of_a_key(argument, values):
         (["seed=1,,2"], "empty or a repeated value"),
         (["optimizer.lr=1e-4,3e-4,0.0001"], "empty or a repeated value"),
         (["optimizer.lr=[1e-4,3e-4]"], "the values are in brackets"),
+        (["optimizer.lr=[1e-4,3e-4],[2]"], "pass --sweep optimizer.lr=1e-4,3e-4,2"),
         (["optimizer.lr=log(1e-4,1e-2)"], "no range to search"),
         (["seed=3:1"], "the range is empty"),
         (["seed=0:1:0"], "the range is empty"),

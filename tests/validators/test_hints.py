@@ -139,6 +139,14 @@ def test_a_preparation_that_was_refused_has_its_own_hint(hint, shown):
     facts = replace(with_facts("inspection", refusal=refusal, prepared=None), text=(text,))
     assert found("DAT032", local, facts) == [], "DAT014 reports it"
     assert len(found("DAT032", local, replace(facts, inspection=None))) == 1
+    single = replace(facts, text=(replace(text, place="", message="", documents=1),))
+    held_out, empty = (
+        run_of("dataset.path=a.csv", "dataset.validation_split=0.1"),
+        replace(refusal, code="DAT004"),
+    )
+    assert found("DAT032", held_out, replace(single, inspection=None))
+    refused = replace(single, inspection=replace(single.inspection, refusal=empty))
+    assert found("DAT032", held_out, refused) == [], "DAT014 reports it"
 
 
 @pytest.mark.parametrize(("length", "advised"), [(1000, 992), (31, 32)])

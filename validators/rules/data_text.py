@@ -99,14 +99,15 @@ def unreadable_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       text_column: body
     ```
     """
-    prepared = facts.inspection
+    refusal = None if facts.inspection is None else facts.inspection.refusal  # DAT014 reports it
     for text in require_group(facts.text):
         message = prefix_place(text.place, text.message)
         is_missing = not text.exists and facts.data is not None  # DAT001 reports it
-        is_refused = prepared is not None and prepared.refusal.message == message  # DAT014 reports it
+        is_refused = refusal is not None and refusal.message == message
+        is_single = text.documents == 1 and not text.num_eval_files and _holds_out_share(run.config.dataset)
         if text.message and not (is_missing or is_refused):
             yield Violation(_text_key(run), message, text.hint)
-        elif text.documents == 1 and not text.num_eval_files and _holds_out_share(run.config.dataset):
+        elif is_single and (refusal is None or refusal.code != "DAT004"):
             message = f"{text.source} is one document, and dataset.validation_split needs several"
             yield Violation(_text_key(run), message, hint_for_one_document((text.source,)))
 

@@ -275,8 +275,10 @@ def _no_documents_error(source: TextSource, request: PreparationRequest) -> Proj
 
 def _paths_of_source(source: TextSource, dataset: DatasetConfig) -> tuple[str, ...]:
     """Return the paths of the corpus that the source reads, whose label begins with them."""
-    corpora = filter(None, map(corpus_paths, list_corpora(dataset)))
-    return next((paths for paths in corpora if source.label.startswith(", ".join(paths))), ())
+    corpora = [paths for paths in map(corpus_paths, list_corpora(dataset)) if paths]
+    read = [paths for paths in corpora if source.label.startswith(", ".join(paths))]
+    # The longest: the path of a corpus may begin with that of another, as notes-2 with notes.
+    return max(read, key=lambda paths: len(", ".join(paths)), default=())
 
 
 def empty_text_error(label: str, counts: Counts) -> ProjectError:
