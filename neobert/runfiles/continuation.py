@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -136,8 +138,10 @@ def _located(path: Any, start: str) -> Any:
     """Return a path or pattern below `start` if it exists there; the paths of a list each."""
     if isinstance(path, list | tuple):
         return [_located(each, start) for each in path]
-    is_relative = isinstance(path, str) and path not in ("", ".") and not Path(path).is_absolute()
-    return str(Path(start, path)) if is_relative and any(Path(start).glob(path)) else path
+    if not isinstance(path, str) or not path or Path(path).is_absolute():
+        return path
+    joined = str(Path(start, path))
+    return joined if os.path.exists(joined) or glob.glob(joined, recursive=True) else path
 
 
 def find_run_checkpoint(place: Path) -> Path | None:

@@ -322,6 +322,18 @@ def test_the_text_of_an_earlier_run_is_where_that_run_read_it(configured, tmp_pa
     assert located["dataset"]["path"] == str(tmp_path / "elsewhere" / "old.txt")
 
 
+@pytest.mark.parametrize("path", [".", "./", "./.", "data/**.jsonl", "data/x[1].jsonl"])
+def test_each_path_that_a_run_reads_is_located(tmp_path, path):
+    folder = tmp_path / "first" / "checkpoints" / "30"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x[1].jsonl").touch()
+    (tmp_path / "first").mkdir()
+    record = {"working_directory": str(tmp_path)}
+    (tmp_path / "first" / "manifest.json").write_text(json.dumps(record), encoding="utf-8")
+    located = with_located_text({"dataset": {"path": path}}, folder)
+    assert located["dataset"]["path"] == str(Path(tmp_path, path))
+
+
 def test_weights_of_a_mixture_train_no_other_tokenizer(configured, tmp_path):
     def mixture(*names: str, weight: float = 1.0) -> dict[str, Any]:
         corpora = [{"path": name, "weight": weight} for name in names]
