@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Literal, NamedTuple
 
 LongDocuments = Literal["split", "truncate", "drop", "error"]
@@ -46,7 +46,7 @@ def split_at_turns(ends: Sequence[int], length: int, max_length: int) -> Iterato
     A piece holds as many turns as fit. A turn that does not fit with the messages before it is left out.
     """
     start = 0
-    for stop, following in zip(ends, [*ends[1:], None], strict=True):
+    for stop, following in zip_longest(ends, ends[1:]):
         if stop - start > max_length:
             start = stop
         elif following is None:

@@ -268,6 +268,16 @@ def test_answers_longer_than_the_model_are_refused_before_a_run_file_is_written(
     assert not Path("run.yaml").exists()
 
 
+def test_a_long_conversation_whose_answer_is_thoughts_is_measured(command):
+    """Thoughts had no size, so the long conversation had no answer: a traceback."""
+    thoughts = {"role": "assistant", "content": "", "reasoning_content": "x " * 600}
+    rows = [{"messages": TALK}] * 300 + [{"messages": [TALK[0], thoughts]}]
+    Path("talks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_model_of_words(Path("base"), 256)
+    done = command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml")
+    done.refused(2, "talks.jsonl: about 1 of 301 conversations exceed the 256 positions of the model: ")
+
+
 def test_supervised_text_is_marked_and_escaped():
     shown = conversation_text(
         [("user\nHi \x1b[31m", False), ("He\tllo\nthere\u200d<end>", True), ("\n", False)]

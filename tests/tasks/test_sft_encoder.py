@@ -163,6 +163,10 @@ def test_pieces_end_with_turns_and_lose_only_turns_that_do_not_fit(sizes, tail, 
     }
 
 
+def test_a_conversation_without_a_turn_of_the_assistant_has_no_pieces():
+    assert list(split_at_turns([], 9, 3)) == []
+
+
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=2, max_size=8).filter(lambda sizes: len(sizes) % 2 == 0),
     length=st.integers(20, 160),

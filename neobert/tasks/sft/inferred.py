@@ -31,6 +31,7 @@ from neobert.tasks.sft.conversation import (
     FORMS,
     NO_ASSISTANT,
     NOTHING_SUPERVISED,
+    THOUGHTS,
     ConversationForm,
     Message,
     column_form,
@@ -115,7 +116,8 @@ def _num_bytes(text: str) -> int:
 
 
 def _message_text(message: Message) -> str:
-    return f"{message.get('content', '')}{_as_json(message.get('tool_calls', []))}"
+    texts = (message.get(key) or "" for key in ("content", *THOUGHTS))
+    return f"{''.join(map(str, texts))}{_as_json(message.get('tool_calls', []))}"
 
 
 def _as_json(objects: list[Any]) -> str:
