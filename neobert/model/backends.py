@@ -22,6 +22,7 @@ from .kernel_table import (
     Feature,
     Gpu,
     Kernel,
+    Package,
     find_attention_kernels,
     install_line,
 )
@@ -106,6 +107,16 @@ def _raise_if_unsupported(kernel: Kernel, environment: Environment) -> None:
         raise BackendError(*obstacle)
 
 
+def import_failure(kernel: Kernel, package: Package, instead: str, error: Exception) -> BackendError:
+    """Return the error for a package that cannot be imported. Compilers of kernels raise errors of any type.
+
+    `instead`: the key to set, and its value.
+    """
+    reason = str(error).partition("\n")[0]
+    message = f"{kernel.name} needs {package.name}, which cannot be imported ({reason})"
+    return BackendError(message, f"{install_line(package)}, or set {instead}")
+
+
 def import_kernel(kernel: AttentionKernel) -> Callable[..., Any]:
     """Import a kernel's function, or raise `BackendError`.
 
@@ -117,12 +128,8 @@ def import_kernel(kernel: AttentionKernel) -> Callable[..., Any]:
         for package in kernel.packages if kernel.program != "compiled" else ():
             import_module(package.module)
         function = getattr(import_module(module, __package__), name)
-    except (ImportError, AttributeError) as error:
-        package = kernel.packages[0]
-        raise BackendError(
-            f"{kernel.name} needs {package.name}, which cannot be imported ({error})",
-            f"{install_line(package)}, or set attn_backend to auto",
-        ) from error
+    except Exception as error:
+        raise import_failure(kernel, kernel.packages[0], "attn_backend to auto", error) from error
     # Releases differ in their later arguments, so only the first ones are given, by position.
     names = tuple(inspect.signature(function).parameters)[: len(kernel.arguments)]
     if kernel.arguments and names != kernel.arguments:
@@ -165,11 +172,9 @@ def load_liger() -> LigerFunctions:
     try:
         from liger_kernel.ops.rms_norm import LigerRMSNormFunction
         from liger_kernel.ops.swiglu import LigerSiLUMulFunction
-    except ImportError as error:
-        raise BackendError(
-            f"liger needs liger-kernel, which cannot be imported ({error})",
-            f"{install_line(BLOCKS['liger'].packages[0])}, or set kernel_backend to torch",
-        ) from error
+    except Exception as error:
+        liger = BLOCKS["liger"]
+        raise import_failure(liger, liger.packages[0], "kernel_backend to torch", error) from error
     return LigerFunctions(LigerRMSNormFunction, LigerSiLUMulFunction)
 
 

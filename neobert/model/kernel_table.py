@@ -9,6 +9,7 @@ from neobert.kernel_table import (
     Feature,
     Gpu,
     Kernel,
+    Package,
     find_attention_kernels,
     install_line,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "Feature",
     "Gpu",
     "Kernel",
+    "Package",
     "find_attention_kernels",
     "install_line",
 ]

@@ -23,7 +23,6 @@ from neobert.kernel_table import (
     BlockKernel,
     Package,
     block_attention,
-    install_line,
 )
 from neobert.model.backends import (
     BackendError,
@@ -31,6 +30,7 @@ from neobert.model.backends import (
     check_liger,
     choose_backend,
     current_environment,
+    import_failure,
     import_kernel,
 )
 from neobert.plan.kernels import block_obstacle
@@ -177,12 +177,8 @@ def _import_error(kernel: BlockKernel) -> BackendError | None:
         return None
     try:
         import_module(kernel.programs)
-    except Exception as error:  # compilers of kernels raise errors of any type
-        package = kernel.packages[-1]
-        return BackendError(
-            f"{kernel.name} needs {package.name}, which cannot be imported ({error})",
-            f"{install_line(package)}, or set {kernel.KEY} to auto",
-        )
+    except Exception as error:
+        return import_failure(kernel, kernel.packages[-1], f"{kernel.KEY} to auto", error)
     return None
 
 
