@@ -252,6 +252,14 @@ def test_columns_of_one_choice_have_a_number_or_a_letter(names):
     }
 
 
+@pytest.mark.parametrize(
+    ("names", "other"), [(("option1", "option2", "option3"), "E"), (("A", "B", "C"), "E")]
+)
+def test_a_letter_that_does_not_follow_the_choices_is_no_choice(names, other):
+    columns = {"question": TEXTS, **dict.fromkeys((*names, other), TEXTS), "answer": of([1, 2])}
+    assert chosen(write("a.csv", columns)).keys["multiple_choice.choice_columns"] == list(names)
+
+
 def test_quotes_of_a_tsv_file_may_be_characters():
     texts = [f'"quoted text {number}' for number in range(40)]
     table = classified(write("a.tsv", {"sentence": texts, "label": of([0, 1])}))

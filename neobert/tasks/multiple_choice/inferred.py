@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import takewhile
 from pathlib import Path
 
 from neobert.plurals import listed
@@ -27,7 +28,8 @@ from neobert.tasks.multiple_choice.rows import LABEL_SETTING, LISTS, PROMPTS
 LABELS = ("label", "answerKey", "answer_key", "correct", "gold", "answer")
 STARTS = {"sent1": "sent2"}
 """Column of the text that begins each choice, by the name of the prompt column."""
-NUMBERED = re.compile(r"(?:choice|ending|option|op|sol|alternative)s?[_ -]?(\d+|[a-h])|[a-h]", re.IGNORECASE)
+NUMBERED = re.compile(r"(?:choice|ending|option|op|sol|alternative)s?[_ -]?(\d+|[a-h])", re.IGNORECASE)
+LETTERS = "ABCDEFGH"
 
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
@@ -73,7 +75,7 @@ def _choice_columns(columns: Mapping[str, Column], text: Path) -> tuple[list[Col
     if named:
         keys: Keys = {"multiple_choice.max_choices": named[0].max_elements}
         return named[:1], keys | column_keys(columns, LISTS, named[0], "multiple_choice.choices_column")
-    numbered = [each for name, each in columns.items() if NUMBERED.fullmatch(name)]
+    numbered = _numbered_columns(columns)
     if len(numbered) < 2:
         message = f"no column of choices found (columns: {listed([*map(quoted, columns)], 8)})"
         hint = f"rename a column of lists to {LISTS[0]}, or columns of one choice to choice_0, choice_1"
@@ -83,3 +85,14 @@ def _choice_columns(columns: Mapping[str, Column], text: Path) -> tuple[list[Col
         "multiple_choice.choice_columns": names,
         "multiple_choice.max_choices": len(names),
     }
+
+
+def _numbered_columns(columns: Mapping[str, Column]) -> list[Column]:
+    """Return the columns of one choice: names with a number or letter, else the letters from A without a gap.
+
+    Beside names such as option1, a letter is something else, such as E for an explanation.
+    """
+    if numbered := [column for name, column in columns.items() if NUMBERED.fullmatch(name)]:
+        return numbered
+    by_letter = {name.upper(): column for name, column in columns.items()}
+    return [by_letter[letter] for letter in takewhile(by_letter.__contains__, LETTERS)]
