@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from neobert.plurals import percent
-from neobert.tasks.conversation_pieces import LongDocuments, TurnSize, kept_pieces
+from neobert.tasks.conversation_pieces import FEW_LOST, LongDocuments, TurnSize, kept_pieces
 
 WAYS: tuple[LongDocuments, ...] = ("drop", "split", "truncate")
-MAX_LOST, FEW_LOST = 0.1, 0.01
-"""Shares of the answers above which SFT008 refuses a run, and warns."""
 
 
 class KeptText(NamedTuple):

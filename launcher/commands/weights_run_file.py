@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launcher.commands.held_out_documents import held_out_keys
 from launcher.commands.learning_rates import adapter_rate, conversation_rate, rate_from_weights
-from launcher.commands.long_conversations import FEW_LOST, MAX_LOST, KeptText, keep_text
+from launcher.commands.long_conversations import KeptText, keep_text
 from launcher.commands.longer_rows import context_keys, lowest_rate
 from launcher.commands.new_batch import (
     MORE_HELD_OUT,
@@ -47,6 +47,7 @@ from neobert.families.table import model_family, model_shape, requested_kernels
 from neobert.plurals import counted, percent
 from neobert.printable import printable
 from neobert.runfiles.chat_template import OWN, read_folder_template
+from neobert.tasks.conversation_pieces import FEW_LOST, MANY_LOST
 from neobert.tasks.labelled_table import LabelledTable
 from neobert.tasks.specs import reported_metrics, spec_of
 
@@ -290,16 +291,20 @@ def _kept_text(request: RunFileInputs, length: int) -> KeptText:
 
     Raises `ProjectError` if too much of the answers is lost, as the preflight of a run does.
     """
-    assert request.table is not None
-    kept = keep_text(request.table.conversations, length, request.bytes_per_token)
-    if kept.lost > MAX_LOST:
+    kept = _estimate_kept(request, length)
+    if kept.lost > MANY_LOST:
         num_longer = sum(size > length * request.bytes_per_token for size in request.lengths)
         longer = f"about {num_longer:,} of {counted(len(request.lengths), 'conversation')} exceed the"
-        lost = f"{percent(kept.lost)} of the answers' tokens are lost (limit {percent(MAX_LOST)})"
+        lost = f"{percent(kept.lost)} of the answers' tokens are lost (limit {percent(MANY_LOST)})"
         message = f"{longer} {length:,} positions of the model: {lost}"
         hint = "shorten or remove these, or pass a model with more positions as --from"
         raise ProjectError("SFT008", message, hint, request.text[1], EXIT_USAGE)
     return kept
+
+
+def _estimate_kept(request: RunFileInputs, length: int) -> KeptText:
+    assert request.table is not None
+    return keep_text(request.table.conversations, length, request.bytes_per_token)
 
 
 def _model_entries(request: RunFileInputs) -> Iterator[Entry]:
@@ -321,16 +326,20 @@ def _row_length(request: RunFileInputs, shape: ModelShape, *, is_chat: bool) -> 
     """Return the row length in tokens: a power of two that covers the texts, or a limit of device or model.
 
     Conversations may exceed the limit of the device, because conversations that do not fit are lost. A few
-    very long ones may be much of the text.
+    very long ones may be much of the text or of the answers.
     """
     lengths, bytes_per_token = request.lengths, request.bytes_per_token
     most = MAX_TOKENS[request.device] * (CHAT_FACTOR if is_chat else 1)
     needed = covering_length(lengths or [BYTES_PER_TOKEN * MAX_TOKENS["gpu"]], bytes_per_token)
-    while is_chat and truncated_share(lengths, most, bytes_per_token) > MAX_LOST:
+    while is_chat and truncated_share(lengths, most, bytes_per_token) > MANY_LOST:
         most *= 2
     while is_chat and truncated_share(lengths, needed, bytes_per_token) > FEW_LOST:
         needed *= 2
-    return min(needed, most, _max_trained_row_length(request, shape) or needed)
+    limit = _max_trained_row_length(request, shape) or max(needed, most)
+    length = min(needed, most, limit)
+    while is_chat and length < limit and _estimate_kept(request, length).lost > MANY_LOST:
+        length = min(2 * length, limit)
+    return length
 
 
 def _max_trained_row_length(request: RunFileInputs, shape: ModelShape) -> int:

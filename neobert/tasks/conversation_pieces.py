@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 
 LongDocuments = Literal["split", "truncate", "drop", "error"]
 """Values of dataset.long_documents."""
+FEW_LOST, MANY_LOST = 0.01, 0.1
+"""Shares of the supervised tokens, lost to the row length, above which SFT008 warns and fails."""
 
 
 class TurnSize(NamedTuple):

@@ -257,6 +257,18 @@ def test_long_answers_are_shortened_so_that_few_tokens_are_lost(answers, setting
     assert command("lint", "run.yaml", "--strict").code == 0
 
 
+def test_a_long_answer_with_many_of_the_tokens_lengthens_the_rows(command):
+    """9 % of the text was in one conversation, but 13 % of the answers: the model was called too short."""
+    question = {"role": "user", "content": "x " * 1000}
+    rows = [[question, {"role": "assistant", "content": "x " * 800}]] * 100
+    rows.append([TALK[0], {"role": "assistant", "content": "x " * 12_000}])
+    text = "".join(json.dumps({"messages": row}) + "\n" for row in rows)
+    Path("talks.jsonl").write_text(text, encoding="utf-8")
+    write_model_of_words(Path("base"), 131_072)
+    command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml", "--device", "cpu").passed()
+    assert resolve_run(None, ["run.yaml"]).config.dataset.max_seq_length == 4096
+
+
 def test_answers_longer_than_the_model_are_refused_before_a_run_file_is_written(command):
     """The run file was written, and SFT008 refused the run: conversations were split, with none left."""
     answers_of_words(*[600] * 100)

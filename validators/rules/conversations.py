@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from neobert.plan import Plan
 from neobert.plurals import counted, percent
 from neobert.runfiles.conversation_faults import Fault
+from neobert.tasks.conversation_pieces import FEW_LOST, MANY_LOST
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Severity, Violation
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 TEMPLATE, LENGTH = "tokenizer.chat_template", "dataset.max_seq_length"
 OTHER_TEMPLATE = f"set {TEMPLATE} to another template"
 MAX_SUPERVISED = 0.995
-FEW_LOST, MANY_LOST = 0.01, 0.1
 SPLITS = {"train": "training", "eval": "evaluation"}
 
 
