@@ -135,8 +135,8 @@ class ResumeFacts:
             empty if it names one.
         numeric_differences: keys, with both values, that change losses or updates, without keys of the
             schedule.
-        missing_source_text: path of the text of the run that this one continues on other text, which does not
-            exist in the working directory; or empty.
+        missing_source_text: path of the text or tokenizer of the run that this one continues on other text,
+            which does not exist; or empty.
         muon_peak: peak learning rate of that run for matrices that Muon updates; None if not known.
         schedule_differences: keys, with both values, that determine the learning rate of a step; None if not
             known.

@@ -195,11 +195,16 @@ def _files_below(path: Path) -> Iterator[Path]:
 def _locate_tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
     """Return the path or name of the tokenizer and its availability; ("", True) if it will be trained."""
     if tokenizer.path is not None:
-        path = expand_user(tokenizer.path)
-        return str(path), path.is_file() or any((path / name).is_file() for name in TOKENIZER_FILES)
+        return str(expand_user(tokenizer.path)), has_tokenizer(tokenizer.path)
     if tokenizer.name is not None:
         return tokenizer.name, is_available("models", tokenizer.name, os.environ)
     return "", True
+
+
+def has_tokenizer(place: str) -> bool:
+    """Return whether the path is a file or a folder with files of a tokenizer."""
+    path = expand_user(place)
+    return path.is_file() or any((path / name).is_file() for name in TOKENIZER_FILES)
 
 
 def is_available(kind: Kind, name: str, environment: Mapping[str, str]) -> bool:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from launcher.probes.data import has_tokenizer
 from launcher.probes.probe import Subject, request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import from_dict, to_dict
@@ -152,9 +153,9 @@ def _source_facts(config: RunConfig | None) -> dict[str, Any]:
 
 
 def _first_missing_path(config: RunConfig) -> str:
-    """Return the first missing path of a run's text, or "plugins.dataset" for a plug-in; empty if none is.
+    """Return the first missing path of a run's text or tokenizer; "plugins.dataset" for a plug-in.
 
-    Relative paths are resolved from the working directory.
+    Empty if none is missing.
     """
     try:
         for corpus in list_corpora(config.dataset):
@@ -164,7 +165,8 @@ def _first_missing_path(config: RunConfig) -> str:
                 resolve_paths(corpus_paths(corpus))
     except ProjectError as error:
         return error.place
-    return ""
+    path = config.tokenizer.path
+    return "" if path is None or has_tokenizer(path) else path
 
 
 def _input_digest(state: Mapping[str, Any], name: str) -> str:

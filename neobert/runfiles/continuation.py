@@ -117,21 +117,25 @@ def with_source_text(config: RunConfig, source: Mapping[str, Any]) -> RunConfig:
 
 
 def with_located_text(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the config of a checkpoint's run with the relative paths of its text where the run read them.
+    """Return the config of a checkpoint's run; relative paths of text and tokenizer are where it read them.
 
     They begin at the working directory of that run. A path that does not exist there is returned unchanged.
     """
     record: dict[str, Any] = {}
     with suppress(ProjectError):  # the folder of a checkpoint that was copied may hold another manifest
         record = read_json(folder.absolute().parent.parent / MANIFEST, missing_ok=True)
-    start, dataset = record.get("working_directory"), config.get("dataset")
-    if not isinstance(start, str) or not isinstance(dataset, Mapping):
+    start = record.get("working_directory")
+    if not isinstance(start, str):
         return dict(config)
-    mixture = [
-        {**corpus, "path": _located(corpus.get("path"), start)} for corpus in dataset.get("mixture") or ()
-    ]
-    located = {**dataset, "path": _located(dataset.get("path"), start), "mixture": mixture}
-    return {**config, "dataset": located}
+    sections = {name: config[name] for name in TEXT_SECTIONS if isinstance(config.get(name), Mapping)}
+    return {**config, **{name: _located_section(section, start) for name, section in sections.items()}}
+
+
+def _located_section(section: Mapping[str, Any], start: str) -> dict[str, Any]:
+    located = {**section, "path": _located(section.get("path"), start)}
+    if mixture := section.get("mixture"):
+        located["mixture"] = [_located_section(corpus, start) for corpus in mixture]
+    return located
 
 
 def _located(path: Any, start: str) -> Any:

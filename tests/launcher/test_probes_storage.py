@@ -15,7 +15,7 @@ from launcher.probes.resume import probe_resume
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
 from neobert.runfiles.checkpoint.manifest import Manifest, seal_checkpoint, verify_checkpoint
-from neobert.runfiles.continuation import with_located_text
+from neobert.runfiles.continuation import source_provenance, with_located_text
 from neobert.training.checkpoint.publish import publish, set_aside_after
 
 MIB = 2**20
@@ -320,6 +320,21 @@ def test_the_text_of_an_earlier_run_is_where_that_run_read_it(configured, tmp_pa
     assert probe_data(evaluated).source_reason == ""
     located = with_located_text(to_dict(source.config), folder)
     assert located["dataset"]["path"] == str(tmp_path / "elsewhere" / "old.txt")
+
+
+def test_the_tokenizer_of_an_earlier_run_is_where_that_run_read_it(configured, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "own").mkdir(parents=True)
+    (elsewhere / "own" / "tokenizer.json").touch()
+    source = configured({"tokenizer.path": "own"})
+    folder = checkpoint(tmp_path / "first" / "checkpoints", 30, source.config)
+    continued = configured({"trainer.continue_from": "first"})
+    assert probe_resume(continued).missing_source_text == "own"
+    record = {"working_directory": str(elsewhere)}
+    (tmp_path / "first" / "manifest.json").write_text(json.dumps(record), encoding="utf-8")
+    assert probe_resume(continued).missing_source_text == ""
+    located = source_provenance(folder, {"step": 30, "tokens_total": 1})
+    assert located["tokenizer"]["path"] == str(elsewhere / "own")
 
 
 @pytest.mark.parametrize("path", [".", "./", "./.", "data/**.jsonl", "data/x[1].jsonl"])

@@ -127,8 +127,9 @@ def differing_key(run: ResolvedRun, differences: Sequence[str], otherwise: str) 
 def _source_text_violations(resume: ResumeFacts) -> Violations:
     left_out = f"or set {SOURCE_TEXT} to false"
     if resume.missing_source_text:
-        message = f"the source text {resume.missing_source_text} does not exist"
-        hint = f"restore the source text (a relative path starts at the working directory), {left_out}"
+        message = f"the source text or tokenizer {resume.missing_source_text} does not exist"
+        start = "a relative path starts at the working directory of its run"
+        hint = f"restore it ({start}), {left_out}"
         yield Violation(CONTINUE, message, hint)
 
 

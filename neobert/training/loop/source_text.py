@@ -114,7 +114,10 @@ def _parent_run_text(
     try:
         text = prepare(text_config, on_progress)
     except ProjectError as error:
-        hint = "restore the source text (a relative path starts at the working directory)"
+        hint = (
+            "restore the source text and its tokenizer (a relative path starts at the working directory of "
+            "their run)"
+        )
         raise _source_text_error(
             f"the source text cannot be read: {error.located_message}", hint, error.code
         ) from error
