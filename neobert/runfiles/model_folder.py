@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from neobert.config.removed_keys import without_removed
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import listed
 from neobert.printable import printable
@@ -37,11 +38,12 @@ def model_folder(path: Path) -> Path:
 def read_run_config(folder: Path) -> dict[str, Any] | None:
     """Return the resolved config of a run directory, or of the run of a checkpoint; None for neither.
 
-    Raises `ProjectError` if the file is unreadable or not a JSON object.
+    Removed keys of earlier versions are left out. Raises `ProjectError` if the file is unreadable or not a
+    JSON object.
     """
     places = (folder, folder.absolute().parent.parent)
     run = next((each for each in places if (each / RESOLVED).is_file()), None)
-    return None if run is None else read_json(run / RESOLVED)
+    return None if run is None else without_removed(read_json(run / RESOLVED), keep_set=False)
 
 
 def folder_of_weights(path: Path) -> Path:
