@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from launcher.io.files import expand_user, why_unreadable
-from launcher.probes.probe import IncompleteError, Subject
+from launcher.probes.disk import why_not_writable
+from launcher.probes.probe import IncompleteError, Subject, nearest_existing_path
 from launcher.probes.weights import weights_facts
 from neobert.config import from_dict, to_dict
 from neobert.config.corpora import corpus_paths, is_on_hub, is_remote, list_corpora
 from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.data.sources.file_listing import resolve_paths
+from neobert.data.sources.prepared import joined_folder
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.runfiles.cache_folder import cache_folder
@@ -49,13 +51,14 @@ def probe_data(subject: Subject) -> DataFacts:
     text = _combine_texts([_locate_text(each) for each in list_corpora(subject.config.dataset)])
     name, has_tokenizer = _locate_tokenizer(subject.config.tokenizer)
     weights = initial_weights(subject.config)
+    cache_reason = _why_no_cache(subject.config.dataset)
     return DataFacts(
         **asdict(text),
         tokenizer=name,
         tokenizer_exists=has_tokenizer,
-        cache_reason=_why_no_cache(subject.config.dataset),
+        cache_reason=cache_reason,
         source_reason=_why_no_source(subject.config.trainer.eval_source_path),
-        **_unjoined_parts(subject.config.dataset),
+        **({} if cache_reason else _unjoined_parts(subject.config.dataset)),
         **({} if weights is None else weights_facts(subject, weights)),
     )
 
@@ -106,10 +109,18 @@ def _combine_texts(texts: Sequence[TextLocation]) -> TextLocation:
 
 def _why_no_cache(dataset: DatasetConfig) -> str:
     try:
-        cache_folder(dataset)
+        folder = cache_folder(dataset)
     except ProjectError as error:
         return error.message
-    return ""
+    # Prepared text is only read: a cache that holds some may belong to another user.
+    is_read = joined_folder(dataset) is not None or _holds_prepared_text(folder)
+    return "" if is_read else why_not_writable(nearest_existing_path(folder))
+
+
+def _holds_prepared_text(cache: Path) -> bool:
+    with suppress(OSError):
+        return any((folder / MANIFEST).exists() for folder in (cache, *cache.iterdir()))
+    return False
 
 
 def _unjoined_parts(dataset: DatasetConfig) -> dict[str, Any]:

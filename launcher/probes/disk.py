@@ -188,11 +188,11 @@ def probe_output(subject: Subject) -> OutputFacts:
         checkpoint_steps=tuple(checkpoint_steps(checkpoints)),
         num_set_aside=len(superseded_checkpoints(checkpoints)),
         foreign_checkpoint=_foreign_checkpoint(folder / FOREIGN_TREE),
-        obstacle=_why_not_writable(nearest_existing_path(folder)),
+        obstacle=why_not_writable(nearest_existing_path(folder)),
     )
 
 
-def _why_not_writable(folder: Path) -> str:
+def why_not_writable(folder: Path) -> str:
     """Return why no file can be created in the folder; empty if one can be, or if only the disk is full."""
     try:
         with tempfile.TemporaryFile(dir=folder):  # without a name: a dry run leaves no trace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -108,8 +109,8 @@ class Probe:
 
 
 def nearest_existing_path(path: Path) -> Path:
-    """Return the path itself, or its closest parent that exists."""
-    return next(folder for folder in (path, *path.parents) if folder.exists())
+    """Return the path itself, or its closest parent that exists; a dangling link exists."""
+    return next(place for place in (path, *path.parents) if os.path.lexists(place))
 
 
 def request_reading_time(subject: Subject, folder: Path, size_bytes: int) -> None:

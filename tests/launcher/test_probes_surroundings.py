@@ -145,6 +145,31 @@ def test_data_that_cannot_be_read(configured, tmp_path, monkeypatch):
     assert (found.exists, found.is_readable, found.reason) == (True, False, f"{path}: Permission denied")
 
 
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("file", "no file can be created in {}/file (Not a directory)"),
+        ("file/below", "no file can be created in {}/file (Not a directory)"),
+        ("dangling", "no file can be created in {}/dangling (No such file or directory)"),
+        ("new", ""),
+    ],
+)
+def test_a_cache_folder_must_accept_files(place, reason, configured, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "unmounted")
+    subject = configured({"dataset.cache_dir": str(tmp_path / place)})
+    assert probe_data(subject).cache_reason == reason.format(tmp_path)
+
+
+def test_a_read_only_cache_may_hold_the_prepared_text(configured, tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "why_not_writable", lambda folder: f"{folder} is read-only")
+    subject = configured({"dataset.cache_dir": str(tmp_path)})
+    assert probe_data(subject).cache_reason == f"{tmp_path} is read-only"
+    (tmp_path / "key").mkdir()
+    (tmp_path / "key" / "manifest.json").touch()
+    assert not probe_data(subject).cache_reason
+
+
 def test_a_tokenizer_by_path(configured, subject, tmp_path):
     at = configured({"dataset.name": "builtin:python-docs", "tokenizer.path": str(tmp_path)})
     assert not probe_data(at).tokenizer_exists

@@ -92,13 +92,13 @@ def no_cache_folder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """No folder for the cache of prepared data.
 
     ## What it does
-    Fails if the cache folder would be below a home directory and the user has none. Training and
-    `data prepare` use the same code for a cache folder that is not writable or is locked by another
-    process.
+    Fails if the cache folder would be below a home directory and the user has none, or if no file can be
+    created in it. A cache that contains prepared text may be read-only. Training and `data prepare` use the
+    same code for a cache folder that is not writable or is locked by another process.
 
     ## Why is this bad?
-    A container that runs under an arbitrary user id often has no HOME: preparation would fail after the
-    queue.
+    A container that runs under an arbitrary user id often has no HOME, and a disk may be mounted read-only:
+    preparation would fail after the queue.
 
     ## Example
     ```text
@@ -112,7 +112,8 @@ def no_cache_folder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     data = require_group(facts.data)
     if data.cache_reason:
-        hint = "set NEOBERT_CACHE or dataset.cache_dir to a writable folder"
+        keys = "dataset.cache_dir" if run.config.dataset.cache_dir else "NEOBERT_CACHE or dataset.cache_dir"
+        hint = f"set {keys} to a writable folder"
         yield Violation("dataset.cache_dir", data.cache_reason, hint)
 
 
