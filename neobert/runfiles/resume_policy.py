@@ -56,13 +56,15 @@ def structural_differences(saved: Mapping[str, Any], current: Mapping[str, Any])
 
     For models of different types, only `model.type` is compared.
     """
-    trained = TRAINED_TOKENIZER if _trains_tokenizer(saved) and _trains_tokenizer(current) else ()
-    found = tuple(
-        each for each in differences(saved, current) if is_structural(each.key) or each.key in trained
-    )
+    found = tuple(each for each in differences(saved, current) if _prevents_resume(each.key, saved, current))
     if all(each.key != MODEL_TYPE for each in found):
         return found
     return tuple(each for each in found if each.key == MODEL_TYPE or not each.key.startswith("model."))
+
+
+def _prevents_resume(key: str, saved: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    is_of_trained = key in TRAINED_TOKENIZER and _trains_tokenizer(saved) and _trains_tokenizer(current)
+    return is_of_trained or is_structural(key)
 
 
 def _trains_tokenizer(config: Mapping[str, Any]) -> bool:
@@ -72,7 +74,8 @@ def _trains_tokenizer(config: Mapping[str, Any]) -> bool:
 
 def runtime_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return the differences of two canonical configs in other keys, which do not prevent a resume."""
-    return tuple(each for each in differences(saved, current) if not is_structural(each.key))
+    found = differences(saved, current)
+    return tuple(each for each in found if not _prevents_resume(each.key, saved, current))
 
 
 def numeric_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
@@ -130,7 +133,8 @@ def _comparable_values(config: Mapping[str, Any]) -> dict[str, Any]:
         flat.pop("trainer.sequence_length_warmup_length", None)
     ranks = factors[1:] if flat.get("trainer.batch_size_warmup_steps") else None
     weights = [corpus.get("weight", 1.0) for corpus in flat.get("dataset.mixture") or ()]
-    shares = [round(weight / sum(weights), 6) for weight in weights]
+    total = sum(weights) or 1.0  # weights of 0 are refused in a config, but not in an edited record
+    shares = [round(weight / total, 6) for weight in weights]
     return flat | {MICROBATCHES: product, WARMED_UP_BY: ranks, MIXED: shares}
 
 

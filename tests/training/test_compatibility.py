@@ -114,6 +114,8 @@ def test_the_shares_of_a_mixture_are_kept_and_its_paths_are_not():
     assert structural_differences(saved, mixed(("moved", 1.5), ("web", 0.5))) == ()
     (difference,) = structural_differences(saved, mixed(("books", 1.0), ("web", 1.0)))
     assert (difference.key, difference.saved, difference.current) == (MIXED, [0.75, 0.25], [0.5, 0.5])
+    (edited,) = structural_differences(mixed(("books", 0.0), ("web", 0.0)), saved)
+    assert (edited.key, edited.saved) == (MIXED, [0.0, 0.0])
 
 
 def test_the_keys_of_a_tokenizer_that_both_runs_train_are_kept():
@@ -121,6 +123,7 @@ def test_the_keys_of_a_tokenizer_that_both_runs_train_are_kept():
     larger = trained | {"tokenizer": trained["tokenizer"] | {"vocab_size": 2048}}
     (difference,) = structural_differences(trained, larger)
     assert (difference.key, difference.current) == ("tokenizer.vocab_size", 2048)
+    assert runtime_differences(trained, larger) == ()
     assert structural_differences(SAVED, changed("tokenizer.vocab_size", 2048)) == ()
     assert structural_differences(larger, SAVED) == (), "an existing tokenizer is compared by its content"
 
