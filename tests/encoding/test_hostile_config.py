@@ -5,11 +5,12 @@ import time
 from pathlib import Path
 
 import pytest
-from transformers import BertConfig, BertForMaskedLM
+from transformers import AutoConfig, AutoModel, BertConfig, BertForMaskedLM
 
 from neobert.encoding import Encoder
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 from neobert.export.folder import read_tokenizer_files, write_hf_folder
+from neobert.export.saved_settings import refuse_wrong_settings
 from neobert.export.source import Source, open_source
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 
@@ -94,3 +95,28 @@ def test_a_wrong_value_of_a_transformers_model_is_one_sentence(tmp_path, tokeniz
     (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | change))
     with pytest.raises(ProjectError, match=message):
         Encoder.load(folder)
+
+
+GPT2 = {"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+DISTILBERT = {"model_type": "distilbert", "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}
+
+
+@pytest.mark.parametrize(
+    ("settings", "change", "message"),
+    [
+        (GPT2, {"n_positions": 2 * 10**9}, "n_positions is 2000000000, expected a positive integer"),
+        (GPT2, {"n_positions": 64}, "n_positions is 64, but the shapes of the weights require 32"),
+        (GPT2, {"n_layer": 10**8}, "n_layer is 100,000,000, but the shapes of the weights require 2"),
+        (GPT2, {"n_embd": 10**6}, "n_embd is 1,000,000, but the shapes of the weights require 16"),
+        (DISTILBERT, {"n_layers": 10**8}, "n_layers is 100,000,000, but the shapes of the weights require 2"),
+        (DISTILBERT, {"hidden_dim": 2 * 10**9}, "hidden_dim is 2,000,000,000, but the largest weight"),
+    ],
+)
+def test_settings_have_the_names_of_their_architecture(tmp_path, settings, change, message):
+    config = AutoConfig.for_model(**{"vocab_size": 64, "bos_token_id": 1, "eos_token_id": 1} | settings)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    refuse_wrong_settings(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(ProjectError, match=message):
+        refuse_wrong_settings(tmp_path)
