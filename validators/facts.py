@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 FOREIGN_TREE = "model_checkpoints"
 """Folder of the checkpoints of earlier NeoBERT trainers, below the output directory."""
+PLUGGED_SOURCE = "plugins.dataset of another run is not imported"
+"""Reason why the text of an earlier run cannot be read if a plug-in returned it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,8 +135,8 @@ class ResumeFacts:
             empty if it names one.
         numeric_differences: keys, with both values, that change losses or updates, without keys of the
             schedule.
-        missing_source_text: path of the text or tokenizer of the run that this one continues on other text,
-            which does not exist; or empty.
+        source_reason: why the text or the tokenizer of the run that this one continues on other text cannot
+            be read; empty if they can.
         muon_peak: peak learning rate of that run for matrices that Muon updates; None if not known.
         schedule_differences: keys, with both values, that determine the learning rate of a step; None if not
             known.
@@ -165,7 +165,7 @@ class ResumeFacts:
     numeric_differences: tuple[str, ...] = ()
     lacks_line: bool = False
     schedule_differences: tuple[str, ...] | None = None
-    missing_source_text: str = ""
+    source_reason: str = ""
     muon_peak: float | None = None
     plugin_differences: tuple[str, ...] = ()
 

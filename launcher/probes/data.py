@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,16 +14,17 @@ from launcher.probes.disk import why_not_writable
 from launcher.probes.probe import IncompleteError, Subject, nearest_existing_path
 from launcher.probes.weights import weights_facts
 from neobert.config import from_dict, to_dict
-from neobert.config.corpora import corpus_paths, is_on_hub, is_remote, list_corpora
+from neobert.config.corpora import PLUGGED, corpus_paths, is_on_hub, is_remote, list_corpora
 from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.data.sources.file_listing import resolve_paths
 from neobert.data.sources.prepared import joined_folder
-from neobert.errors import ProjectError
+from neobert.errors import ProjectError, prefix_place
 from neobert.families.table import initial_weights
 from neobert.runfiles.cache_folder import cache_folder
 from neobert.runfiles.continuation import checkpoint_config, find_run_checkpoint, with_located_text
 from neobert.runfiles.part_faults import read_prepared_parts
 from neobert.runfiles.prepared_parts import MANIFEST
+from validators.facts import PLUGGED_SOURCE
 from validators.facts_host import DataFacts
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
@@ -95,8 +96,7 @@ def _hub_text(name: str, *, is_available: bool, reason: str) -> TextLocation:
 def _combine_texts(texts: Sequence[TextLocation]) -> TextLocation:
     """Sum up the corpora of a mixture, or return the first corpus that is unreadable or empty."""
     for text in texts:
-        has_nothing = text.num_files > 0 and not text.size_bytes
-        if not text.is_readable or has_nothing or text.reason:
+        if _why_unreadable(text):
             return text
     return TextLocation(
         ", ".join(text.source for text in texts),
@@ -105,6 +105,14 @@ def _combine_texts(texts: Sequence[TextLocation]) -> TextLocation:
         num_files=sum(text.num_files for text in texts),
         size_bytes=sum(text.size_bytes for text in texts),
     )
+
+
+def _why_unreadable(text: TextLocation) -> str:
+    """Return the place and the reason why a text is unreadable or empty; empty if it is neither."""
+    is_empty = text.num_files > 0 and not text.size_bytes
+    if text.is_readable and not text.reason and not is_empty:
+        return ""
+    return prefix_place(text.source, text.reason or "contains no text")
 
 
 def _why_no_cache(dataset: DatasetConfig) -> str:
@@ -141,10 +149,7 @@ def _unjoined_parts(dataset: DatasetConfig) -> dict[str, Any]:
 def _why_no_source(path: str | None) -> str:
     if path is None:
         return ""
-    text = _check_local_text((path,))
-    if not (text.is_readable and text.size_bytes):
-        return f"{text.source}: {text.reason or 'contains no text'}"
-    return _why_no_text_of_run(Path(path))
+    return _why_unreadable(_check_local_text((path,))) or _why_no_text_of_run(Path(path))
 
 
 def _why_no_text_of_run(place: Path) -> str:
@@ -152,8 +157,17 @@ def _why_no_text_of_run(place: Path) -> str:
     with suppress(ProjectError):  # the trainer refuses a checkpoint that cannot be read
         if (folder := find_run_checkpoint(place)) is not None:
             config = with_located_text(to_dict(checkpoint_config(folder)), folder)
-            texts = (_locate_text(each) for each in list_corpora(from_dict(config).dataset))
-            return next((f"{text.source}: {text.reason}" for text in texts if not text.is_readable), "")
+            return why_no_text(list_corpora(from_dict(config).dataset))
+    return ""
+
+
+def why_no_text(corpora: Iterable[DatasetConfig]) -> str:
+    """Return the first reason why the corpora of another run cannot be read; empty if they can."""
+    for corpus in corpora:
+        if corpus.name == PLUGGED:
+            return PLUGGED_SOURCE
+        if reason := _why_unreadable(_locate_text(corpus)):
+            return reason
     return ""
 
 

@@ -10,17 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launcher.probes.data import has_tokenizer
+from launcher.probes.data import has_tokenizer, why_no_text
 from launcher.probes.probe import Subject, request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import from_dict, to_dict
-from neobert.config.corpora import PLUGGED, corpus_paths, is_remote, list_corpora
+from neobert.config.corpora import is_on_hub, list_corpora
 from neobert.config.removed_keys import without_removed
 from neobert.config.schedules import build_schedule
 from neobert.config.schema import RunConfig
-from neobert.data.sources.file_listing import resolve_paths
 from neobert.errors import ProjectError
 from neobert.plugins.changes import plugin_differences
+from neobert.runfiles.chat_template import read_template
 from neobert.runfiles.checkpoint.folders import (
     belongs_to,
     checkpoint_roots,
@@ -147,26 +147,25 @@ def _source_facts(config: RunConfig | None) -> dict[str, Any]:
     if config is None:
         return {}
     return {
-        "missing_source_text": _first_missing_path(config),
+        "source_reason": _why_no_source(config),
         "muon_peak": config.optimizer.muon_lr or config.optimizer.lr,
     }
 
 
-def _first_missing_path(config: RunConfig) -> str:
-    """Return the first missing path of a run's text or tokenizer; "plugins.dataset" for a plug-in.
-
-    Empty if none is missing.
-    """
-    try:
-        for corpus in list_corpora(config.dataset):
-            if corpus.name == PLUGGED:
-                return "plugins.dataset"  # code of another run is not imported
-            if not is_remote(corpus):
-                resolve_paths(corpus_paths(corpus))
-    except ProjectError as error:
-        return error.place
-    path = config.tokenizer.path
-    return "" if path is None or has_tokenizer(path) else path
+def _why_no_source(config: RunConfig) -> str:
+    """Return why a run's text, tokenizer or chat template cannot be read; empty if they can."""
+    local = (corpus for corpus in list_corpora(config.dataset) if not is_on_hub(corpus))
+    if reason := why_no_text(local):
+        return reason
+    path, template = config.tokenizer.path, config.tokenizer.chat_template
+    if path is not None and not has_tokenizer(path):
+        return f"there is no tokenizer in {path}"
+    if template is not None:
+        try:
+            read_template(template)
+        except ProjectError as error:
+            return error.located_message
+    return ""
 
 
 def _input_digest(state: Mapping[str, Any], name: str) -> str:

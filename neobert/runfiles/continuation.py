@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config import from_dict, to_dict
-from neobert.config.keys import key_effect
+from neobert.config.keys import key_effect, path_keys
 from neobert.config.removed_keys import LEGACY_DEFAULTS
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
@@ -128,13 +128,17 @@ def with_located_text(config: Mapping[str, Any], folder: Path) -> dict[str, Any]
     if not isinstance(start, str):
         return dict(config)
     sections = {name: config[name] for name in TEXT_SECTIONS if isinstance(config.get(name), Mapping)}
-    return {**config, **{name: _located_section(section, start) for name, section in sections.items()}}
+    located = {name: _located_section(name, section, start) for name, section in sections.items()}
+    return {**config, **located}
 
 
-def _located_section(section: Mapping[str, Any], start: str) -> dict[str, Any]:
-    located = {**section, "path": _located(section.get("path"), start)}
+def _located_section(name: str, section: Mapping[str, Any], start: str) -> dict[str, Any]:
+    words = path_keys()  # reserved values by key
+    paths = {key: each for key, each in section.items() if (name, key) in words}
+    paths = {key: each for key, each in paths.items() if each not in words[name, key]}
+    located = {**section, **{key: _located(path, start) for key, path in paths.items()}}
     if mixture := section.get("mixture"):
-        located["mixture"] = [_located_section(corpus, start) for corpus in mixture]
+        located["mixture"] = [{**corpus, "path": _located(corpus.get("path"), start)} for corpus in mixture]
     return located
 
 

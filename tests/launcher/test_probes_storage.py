@@ -13,10 +13,12 @@ from launcher.probes.data import probe_data
 from launcher.probes.disk import probe_disk, probe_output
 from launcher.probes.resume import probe_resume
 from neobert.config import to_dict
+from neobert.config.corpora import PLUGGED
 from neobert.config.schema import RunConfig
 from neobert.runfiles.checkpoint.manifest import Manifest, seal_checkpoint, verify_checkpoint
 from neobert.runfiles.continuation import source_provenance, with_located_text
 from neobert.training.checkpoint.publish import publish, set_aside_after
+from validators.facts import PLUGGED_SOURCE
 
 MIB = 2**20
 
@@ -296,13 +298,15 @@ def test_a_continued_run_needs_the_text_of_its_source(configured, subject, tmp_p
     checkpoint(tmp_path / "first" / "checkpoints", 30, source.config)
     continued = configured({"trainer.continue_from": "first", "dataset.max_seq_length": 32})
     found = probe_resume(continued)
-    assert found.missing_source_text == "old.txt"
+    assert found.source_reason == "old.txt: does not exist"
     assert found.muon_peak == source.config.optimizer.lr
     (tmp_path / "old.txt").touch()
-    assert probe_resume(continued).missing_source_text == ""
+    assert probe_resume(continued).source_reason == "old.txt: contains no text"
+    (tmp_path / "old.txt").write_text("a text", encoding="utf-8")
+    assert probe_resume(continued).source_reason == ""
     checkpoint(subject.output_dir / "checkpoints", 35, source.config)
     own = probe_resume(configured({SELECTOR: "auto"}))
-    assert own.missing_source_text == ""
+    assert own.source_reason == ""
 
 
 def test_the_text_of_an_earlier_run_is_where_that_run_read_it(configured, tmp_path):
@@ -312,11 +316,11 @@ def test_the_text_of_an_earlier_run_is_where_that_run_read_it(configured, tmp_pa
     (tmp_path / "elsewhere" / "old.txt").write_text("a text", encoding="utf-8")
     continued = configured({"trainer.continue_from": "first", "dataset.max_seq_length": 32})
     evaluated = configured({"trainer.eval_source_path": str(folder)})
-    assert probe_resume(continued).missing_source_text == "old.txt"
+    assert probe_resume(continued).source_reason == "old.txt: does not exist"
     assert probe_data(evaluated).source_reason == "old.txt: does not exist"
     record = {"working_directory": str(tmp_path / "elsewhere")}
     (tmp_path / "first" / "manifest.json").write_text(json.dumps(record), encoding="utf-8")
-    assert probe_resume(continued).missing_source_text == ""
+    assert probe_resume(continued).source_reason == ""
     assert probe_data(evaluated).source_reason == ""
     located = with_located_text(to_dict(source.config), folder)
     assert located["dataset"]["path"] == str(tmp_path / "elsewhere" / "old.txt")
@@ -326,15 +330,42 @@ def test_the_tokenizer_of_an_earlier_run_is_where_that_run_read_it(configured, t
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "own").mkdir(parents=True)
     (elsewhere / "own" / "tokenizer.json").touch()
-    source = configured({"tokenizer.path": "own"})
+    (elsewhere / "turns").mkdir()  # also the name of a template
+    source = configured(
+        {
+            "dataset.name": "builtin:python-docs",
+            "tokenizer.path": "own",
+            "tokenizer.chat_template": "own/talk.jinja",
+        }
+    )
     folder = checkpoint(tmp_path / "first" / "checkpoints", 30, source.config)
     continued = configured({"trainer.continue_from": "first"})
-    assert probe_resume(continued).missing_source_text == "own"
+    assert probe_resume(continued).source_reason == "there is no tokenizer in own"
     record = {"working_directory": str(elsewhere)}
     (tmp_path / "first" / "manifest.json").write_text(json.dumps(record), encoding="utf-8")
-    assert probe_resume(continued).missing_source_text == ""
-    located = source_provenance(folder, {"step": 30, "tokens_total": 1})
-    assert located["tokenizer"]["path"] == str(elsewhere / "own")
+    unread = "own/talk.jinja: the chat template cannot be read: No such file or directory"
+    assert probe_resume(continued).source_reason == unread
+    (elsewhere / "own" / "talk.jinja").touch()
+    assert probe_resume(continued).source_reason == ""
+    located = source_provenance(folder, {"step": 30, "tokens_total": 1})["tokenizer"]
+    assert located["path"] == str(elsewhere / "own")
+    assert located["chat_template"] == str(elsewhere / "own" / "talk.jinja")
+    named = {"tokenizer": {"chat_template": "turns"}}
+    assert with_located_text(named, folder) == named
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ({"dataset.name": PLUGGED}, PLUGGED_SOURCE),
+        ({"dataset.name": None, "dataset.path": "empty"}, "empty: contains no text"),
+    ],
+)
+def test_a_reason_for_each_text_of_an_earlier_run_that_cannot_be_read(configured, tmp_path, text, reason):
+    (tmp_path / "empty").mkdir()
+    checkpoint(tmp_path / "first" / "checkpoints", 30, configured(text).config)
+    assert probe_data(configured({"trainer.eval_source_path": "first"})).source_reason == reason
+    assert probe_resume(configured({"trainer.continue_from": "first"})).source_reason == reason
 
 
 @pytest.mark.parametrize("path", [".", "./", "./.", "data/**.jsonl", "data/x[1].jsonl"])

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.validators.judging import found, run_of
+from validators.facts import PLUGGED_SOURCE
 from validators.finding import Severity, Status
 
 RESUME = {
@@ -212,12 +213,13 @@ ROWS: list[Row] = [
      "facts.resume.is_continued", True, False, "runs/first/checkpoints/800 does not exist"),
     ("CKP007", CONTINUED,
      "facts.resume.structural_differences", ["model.hidden_size: 1 in it"], [], "model.hidden_size: 1 in it"),
-    ("CKP007", CONTINUED | {"facts.resume.missing_source_text": "old.txt"},
-     "config.trainer.eval_source_text", True, False, "the source text or tokenizer old.txt does not exist"),
-    ("CKP007", CONTINUED | {"facts.resume.missing_source_text": "old.txt"},
-     "facts.resume.is_continued", True, False, "the source text or tokenizer old.txt does not exist"),
+    ("CKP007", CONTINUED | {"facts.resume.source_reason": "old.txt: does not exist"},
+     "config.trainer.eval_source_text", True, False, "the source text cannot be read: old.txt: "),
+    ("CKP007", CONTINUED | {"facts.resume.source_reason": "old.txt: does not exist"},
+     "facts.resume.is_continued", True, False, "the source text cannot be read: old.txt: does not exist"),
     ("CKP007", CONTINUED,
-     "facts.resume.missing_source_text", "old.txt", "", "source text or tokenizer old.txt does not exist"),
+     "facts.resume.source_reason", "old.txt: does not exist", "", "read: old.txt: does not exist"),
+    ("CKP007", CONTINUED, "facts.resume.source_reason", PLUGGED_SOURCE, "", PLUGGED_SOURCE),
     ("PLG002", {"config.plugins.dataset": "yaml:safe_load", "facts.plugins": {"failures": [], "metrics": []}},
      "config.trainer.metric_for_best_model", "eval/cost", "eval/loss", "but plugins.metrics return none"),
     ("PLG004", {"config.plugins.dataset": "yaml:safe_load"},
@@ -712,6 +714,18 @@ def test_a_smoke_run_may_do_without_a_varlen_kernel(judge_situation):
     }
     assert judge_situation(without).of("ATT001")
     assert judge_situation(without | {"profile": "gpu-smoke"}).of("ATT001") == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "first"),
+    [
+        ("old.txt: does not exist", "restore the source text and its tokenizer ("),
+        (PLUGGED_SOURCE, "set trainer.eval_source_text to false"),
+    ],
+)
+def test_only_source_text_in_files_can_be_restored(reason, first, judge_situation):
+    (one,) = judge_situation(CONTINUED | {"facts.resume.source_reason": reason}).of("CKP007")
+    assert one.hint.startswith(first)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from neobert.plan import Plan
 from neobert.plurals import listed
 from neobert.runfiles.run_dir import AUTO, NEVER
 from profiles.registry import ResolvedRun
-from validators.facts import FOREIGN_TREE, Facts
+from validators.facts import FOREIGN_TREE, PLUGGED_SOURCE, Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, require_group, rule
 
@@ -125,11 +125,12 @@ def differing_key(run: ResolvedRun, differences: Sequence[str], otherwise: str) 
 
 
 def _source_text_violations(resume: ResumeFacts) -> Violations:
-    left_out = f"or set {SOURCE_TEXT} to false"
-    if resume.missing_source_text:
-        message = f"the source text or tokenizer {resume.missing_source_text} does not exist"
-        start = "a relative path starts at the working directory of its run"
-        hint = f"restore it ({start}), {left_out}"
+    if resume.source_reason:
+        message = f"the source text cannot be read: {resume.source_reason}"
+        hint = f"set {SOURCE_TEXT} to false"
+        if resume.source_reason != PLUGGED_SOURCE:
+            start = "a relative path starts at the working directory of their run"
+            hint = f"restore the source text and its tokenizer ({start}), or {hint}"
         yield Violation(CONTINUE, message, hint)
 
 
