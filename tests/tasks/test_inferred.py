@@ -253,9 +253,10 @@ def test_columns_of_one_choice_have_a_number_or_a_letter(names):
 
 
 @pytest.mark.parametrize(
-    ("names", "other"), [(("option1", "option2", "option3"), "E"), (("A", "B", "C"), "E")]
+    ("names", "other"),
+    [(("option1", "option2", "option3"), "E"), (("A", "B", "C"), "E"), (("A", "B", "C"), "sold")],
 )
-def test_a_letter_that_does_not_follow_the_choices_is_no_choice(names, other):
+def test_a_column_that_does_not_follow_the_choices_is_no_choice(names, other):
     columns = {"question": TEXTS, **dict.fromkeys((*names, other), TEXTS), "answer": of([1, 2])}
     assert chosen(write("a.csv", columns)).keys["multiple_choice.choice_columns"] == list(names)
 

@@ -92,7 +92,8 @@ def _numbered_columns(columns: Mapping[str, Column]) -> list[Column]:
 
     Beside names such as option1, a letter is something else, such as E for an explanation.
     """
-    if numbered := [column for name, column in columns.items() if NUMBERED.fullmatch(name)]:
+    numbered = [column for name, column in columns.items() if NUMBERED.fullmatch(name)]
+    if len(numbered) > 1:  # one alone is another column, such as sold
         return numbered
     by_letter = {name.upper(): column for name, column in columns.items()}
     return [by_letter[letter] for letter in takewhile(by_letter.__contains__, LETTERS)]
