@@ -112,7 +112,7 @@ def import_failure(kernel: Kernel, package: Package, instead: str, error: Except
 
     `instead`: the key to set, and its value.
     """
-    reason = str(error).partition("\n")[0]
+    reason = str(error).partition("\n")[0] or type(error).__name__
     message = f"{kernel.name} needs {package.name}, which cannot be imported ({reason})"
     return BackendError(message, f"{install_line(package)}, or set {instead}")
 

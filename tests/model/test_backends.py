@@ -6,6 +6,7 @@ import types
 import pytest
 import torch
 
+from neobert.model import backends
 from neobert.model.backends import BackendError, choose_backend, import_kernel
 from neobert.model.kernel_table import ATTENTION, Environment, Gpu, find_attention_kernels
 
@@ -143,6 +144,18 @@ def test_a_varlen_attn_of_another_signature_is_not_called(monkeypatch):
     monkeypatch.setattr(varlen, "varlen_attn", lambda query, key, value, lengths: query)
     with pytest.raises(BackendError, match="takes the arguments query, key, value, lengths"):
         import_kernel(ATTENTION["torch_varlen"])
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(RuntimeError("no CUDA\nat 3"), "no CUDA"), (AssertionError(), "AssertionError")]
+)
+def test_the_import_of_a_package_may_raise_errors_of_any_type(monkeypatch, error, reason):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(backends, "import_module", fail)
+    with pytest.raises(BackendError, match=rf"flash-attn, which cannot be imported \({reason}\)"):
+        import_kernel(ATTENTION["flash_attn_2"])
 
 
 def test_sdpa_is_taken_wherever_it_is_named():
