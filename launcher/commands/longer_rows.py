@@ -8,12 +8,11 @@ from contextlib import suppress
 from launcher.commands.run_file_entries import Entry
 from launcher.commands.starter_file import BYTES_PER_TOKEN
 from launcher.commands.starting_weights import CONTEXT, StartingWeights, hint_on_context, require_extendable
-from neobert.config import ConfigError, from_dict
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.shape import ModelShape
 from neobert.families.table import max_row_length
-from neobert.runfiles.checkpoint.state import read_config
+from neobert.runfiles.continuation import checkpoint_config
 from neobert.tasks.specs import spec_of
 
 MOSTLY = 0.5
@@ -59,8 +58,8 @@ def lowest_rate(weights: StartingWeights, task: str) -> float:
 
 def _read_parent_config(weights: StartingWeights) -> RunConfig | None:
     """Return the config of the run that saved the weights, or None if another program saved them."""
-    with suppress(ProjectError, ConfigError, KeyError, TypeError):
-        return from_dict(read_config(weights.folder))
+    with suppress(ProjectError, KeyError, TypeError):
+        return checkpoint_config(weights.folder)
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from neobert.config import from_dict, to_dict
 from neobert.config.keys import key_effect, path_keys
-from neobert.config.removed_keys import LEGACY_DEFAULTS
+from neobert.config.removed_keys import LEGACY_DEFAULTS, without_removed
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import (
@@ -164,9 +164,12 @@ def find_run_checkpoint(place: Path) -> Path | None:
 
 
 def checkpoint_config(folder: Path) -> RunConfig:
-    """Return the config of a checkpoint's run. Raises `ProjectError` CKP007 if it is of another version."""
+    """Return the config of a checkpoint's run, without removed keys.
+
+    Raises `ProjectError` CKP007 if it is of another version.
+    """
     try:
-        return from_dict(read_config(folder))
+        return from_dict(without_removed(read_config(folder), keep_set=False))
     except ProjectError as error:
         message = f"the config of {folder} is of another version: {error.message}"
         raise ProjectError("CKP007", message, f"set {PATH} to a file or folder with text", PATH) from error

@@ -79,8 +79,10 @@ def test_weights_of_a_run_bring_its_batch_masks_evaluation_and_rate(command, bef
         "trainer": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
         "distributed": {"nproc_per_node": 2},
     }
+    run = to_dict(from_dict(sections))
+    run["trainer"] |= {"ema_decay": None}  # a key of an older release
     (folder / "trainer_state").mkdir()
-    (folder / "trainer_state/resolved.json").write_text(json.dumps(to_dict(from_dict(sections))), "utf-8")
+    (folder / "trainer_state/resolved.json").write_text(json.dumps(run), "utf-8")
     write_text(*[LONG] * 120)
     assert command("init", "--from", "model", "--text", "long.jsonl", "--context", "4096").code == 0
     config = resolve_run(None, ["run.yaml"]).config

@@ -13,6 +13,7 @@ from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, seal_checkpoint
 from neobert.runfiles.checkpoint.state import CONFIG, STATE_DIR
+from neobert.runfiles.continuation import checkpoint_config, with_checkpoint_text
 from neobert.training.checkpoint.content import OPTIMIZER_FILE
 from neobert.training.loop.assembly import choose_start
 from tests.killed_run import killed_before
@@ -97,6 +98,14 @@ def test_a_run_on_other_text_continues_a_run_whose_masking_rate_fell(old_run, ma
     config = from_dict(json.loads((second / "resolved.json").read_text(encoding="utf-8")))
     start = choose_start(config, second, is_restart=False)
     assert (start.folder, start.is_other_text) == (checkpoint, True)
+
+
+@pytest.mark.parametrize("keys", [UNSET, AVERAGED])
+def test_the_text_of_an_older_run_is_evaluated(old_run, make_run, keys):
+    """trainer.eval_source_path names its checkpoint: the text does not depend on the removed keys."""
+    checkpoint = old_run(keys) / "checkpoints" / "5"
+    config = from_dict(json.loads((make_run("second") / "resolved.json").read_text(encoding="utf-8")))
+    assert with_checkpoint_text(config, checkpoint).dataset.path == checkpoint_config(checkpoint).dataset.path
 
 
 def test_averages_are_recognized_by_the_tensors_too(old_run, run):
