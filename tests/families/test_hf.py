@@ -1,6 +1,8 @@
 """Encoders of transformers: trained, resumed to the last bit, exported, and refused where they cannot run."""
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.families.backbone import build_backbone
+from neobert.families.hf.architectures import bert
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.table import model_shape
@@ -172,6 +175,28 @@ def test_weights_of_a_smaller_model_are_refused(tmp_path):
     build(BERT).model.save_pretrained(tmp_path)
     deeper = build(BERT | {"num_hidden_layers": 4})
     refusal_of(deeper.load, "EXP005", "lacks weights of the model", tmp_path)
+
+
+def with_more_parameters(settings, vocab_size, positions):
+    shape = bert.shape(settings, vocab_size, positions)
+    return replace(shape, parameters=replace(shape.parameters, embeddings=shape.parameters.embeddings * 2))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"prefix": "brt."}, "has no such weights: brt.embeddings.word_embeddings.weight [128, 16], brt."),
+        ({"embedding": "embeddings.words"}, "has no such weights: bert.embeddings.words.weight [128, 16]"),
+        ({"blocks": "encoder.layers"}, "has no such weights: bert.encoder.layers.0.attention.self.query"),
+        ({"shape": with_more_parameters}, "parameters, but its shape counts "),
+    ],
+    ids=["prefix", "embedding", "blocks", "shape"],
+)
+def test_a_description_of_another_model_is_refused(change, problem, monkeypatch):
+    monkeypatch.setattr(bert, "BERT", bert.BERT._replace(**change))
+    with pytest.raises(ProjectError, match=f"the bert of transformers .*{re.escape(problem)}") as caught:
+        build(BERT)
+    assert caught.value.hint == "correct the description of bert in neobert/families/hf/architectures"
 
 
 def compared(section, folder, **more):

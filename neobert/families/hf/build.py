@@ -32,6 +32,7 @@ from neobert.families.hf.architecture import BARE, VOCABULARY_HEADS, Architectur
 from neobert.families.hf.attention import PACKED, PLAIN, choose_kernel, use_attention
 from neobert.families.hf.causal import prepare_causal
 from neobert.families.hf.heads import takes_texts
+from neobert.families.hf.initial_weights import expected_weights
 from neobert.families.hf.parts import (
     first_position,
     head_prefixes,
@@ -68,6 +69,8 @@ WHOLE_MODEL = "pass a folder with model.safetensors, of a model that needs no co
 """Hint for a model that is loaded for inference, not for training."""
 TOKENS = ("input_ids", "inputs_embeds", "position_ids", "token_type_ids")
 """Inputs of a model with one value per token."""
+MAX_MISCOUNT = 0.01
+"""Largest relative error of the planned number of parameters: settings may add a bias or a norm."""
 
 
 def build(
@@ -91,9 +94,10 @@ def build(
     with no_init_weights():  # by torch's layers: transformers would draw all of them again
         model = _transformers_class(auto_class).from_config(configuration, dtype=torch.float32, **own).train()
     model.init_weights()
+    shape, kernel = model_shape(config, vocab_size), None
+    _refuse_other_description(model, auto_class, config, shape)
     if config.trainer.gradient_checkpointing:
         _enable_recomputation(model_blocks(model), config.trainer.gradient_checkpointing_every_n)
-    shape, kernel = model_shape(config, vocab_size), None
     if config.datacollator.pack_sequences:
         requested = requested_kernels(config)[1]
         kernel = choose_kernel(
@@ -169,6 +173,30 @@ def backbone_from_model(
         first_position=first,
         identity={"model configuration": config_digest(model.config)},
     )
+
+
+def _refuse_other_description(
+    model: PreTrainedModel, auto_class: str, config: RunConfig, shape: ModelShape
+) -> None:
+    """Raise `ProjectError` MOD006 if names or sizes of a new architecture are not those of its model.
+
+    Training from random weights does not depend on them, but plan, adapters and later runs do.
+    """
+    settings, architecture = read_model_settings(model_section(config))
+    prefix = "" if auto_class == BARE else architecture.prefix
+    own = {name: tuple(each.shape) for name, each in model.state_dict(keep_vars=True).items()}
+    wanted = {prefix + name: size for name, size in expected_weights(shape, architecture, settings)}
+    wrong = [f"{name} {list(size)}" for name, size in wanted.items() if own.get(name) != size]
+    total = sum(each.numel() for each in model.parameters())
+    if wrong:
+        problem = f"has no such weights: {listed(wrong)}"
+    elif auto_class in VOCABULARY_HEADS and abs(shape.parameters.total / total - 1) > MAX_MISCOUNT:
+        problem = f"has {total:,} parameters, but its shape counts {shape.parameters.total:,}"
+    else:
+        return
+    name = model.config.model_type
+    hint = f"correct the description of {name} in neobert/families/hf/architectures"
+    raise ProjectError(CODE, f"the {name} of transformers {problem}", hint, "model")
 
 
 def _record_kernel(number: int, attention: str, _block: nn.Module, _arguments: Any) -> None:
