@@ -106,6 +106,8 @@ def chunks_of(text: str, sizes: list[int]) -> list[str]:
         ('{\n "text": "x"\n}', ":1", "starts a JSON value that spans several lines"),
         ('{"text": ["x", "y"]}', ":1", ""),
         ('{"text":{"0":"x","1":"y"}}', "", "is column-oriented JSON, not rows"),
+        ('{"0":{"text":"x"},"1":{"text":"y"}}', "", "is one object of numbered rows"),
+        ('{\n  "0": {\n    "text": "x"\n  }\n}', "", "is one object of numbered rows"),
     ],
 )
 def test_json_that_is_no_array_of_objects(tmp_path, content, place, says):

@@ -323,6 +323,7 @@ def test_columns_of_questions(columns, keys):
         ({"it was fine": TEXTS, "0": of([0, 1])}, "column names look like values"),
         ({"text": TEXTS, "label": of([0, 1]), "": of(["x"])}, "column names look like values"),
         ({"label": of([0, 1]), "other": of(["", ""])}, "no column holds the text"),
+        ({"label": ["", *of([0, 1])], "text": ["a text", *of([""])]}, "no row has both a text and a label"),
         ({"text": TEXTS, "label": of(["pos"])}, "column 'label' has 1 class (at least 2)"),
         ({"text": TEXTS, "label": of([0])}, "column 'label' has 1 class"),
         ({"text": TEXTS, "label": of(["1", "1.0"])}, "column 'label' has 1 class"),
@@ -365,7 +366,9 @@ def test_rows_are_counted_from_the_first_although_it_lacks_the_label():
     rows += [{"text": TEXTS[0], "label": "b"}, {"text": "other", "label": "b"}]
     Path("a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     note = "1 text with several labels; first: rows 2 and 42, the header not counted"
-    assert note in classified(Path("a.jsonl")).notes
+    found = classified(Path("a.jsonl"))
+    assert note in found.notes
+    assert len(found.lengths) == len(rows) - 1, "a row without a label is not trained on"
 
 
 def test_labels_with_missing_values():

@@ -34,6 +34,7 @@ MESSAGES = "messages"
 _ONE_PER_LINE = "write one JSON object per line"
 _INDENTED = {"{": ".", "[": "'.[]'"}
 """First lines of indented JSON, each with the jq filter that yields its rows."""
+_FROM_OBJECT = f"{_ONE_PER_LINE}: jq -c '.[]' in.json > out.jsonl"
 _RECORDS = "write one JSON object per line; with pandas: to_json(NAME, orient='records', lines=True)"
 _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"
 _QUOTE_TSV = "set dataset.tsv_quotes to false if quotes are plain characters, or quote fields as CSV does"
@@ -45,6 +46,7 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _SEPARATING = re.compile("[,;\t|]")
 _SWALLOWED = re.compile(r"[\t\r\n\"]")
 _PANDAS_COLUMNS = re.compile(r'\s*\{\s*"[^"]*"\s*:\s*\{\s*"0"\s*:')
+_NUMBERED_ROWS = re.compile(r'\s*\{\s*"0"\s*:\s*\{')
 _SPACE = re.compile(r"[ \t\r\n]*")
 _START, _FIRST, _OBJECT, _NEXT, _END = "the array", "its first object", "an object", "a comma", "the end"
 # NaN, which is not JSON, is what Python writes for a missing value.
@@ -81,7 +83,10 @@ def read_table_rows(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -
     is_only_line = all(each.number == first.number or not each.text.strip() for each in read)
     if is_only_line and _PANDAS_COLUMNS.match(first.text):
         raise unreadable_error(path, "is column-oriented JSON, not rows", _RECORDS)
-    if is_squad("".join(piece.text for piece in read)):
+    beginning = "".join(piece.text for piece in read)
+    if _NUMBERED_ROWS.match(beginning):
+        raise unreadable_error(path, "is one object of numbered rows, not a list of rows", _FROM_OBJECT)
+    if is_squad(beginning):
         return squad_rows((piece.text for piece in chain(read, pieces)), path)
     return _json_lines(chain(read, pieces), path)
 

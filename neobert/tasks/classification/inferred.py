@@ -77,9 +77,13 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         notes += _several_labels_note(texts, label)
     if stated is None and (others := _other_labels(columns, label)):
         notes.append(f"other columns with few values: {others}; to choose one: --{LABEL_SETTING} NAME")
-    lengths = tuple(map(sum, zip(*(each.lengths for each in texts), strict=True)))
+    sizes = map(sum, zip(*(each.lengths for each in texts), strict=True))
+    # Rows without a text or a label are left out of training, so they do not count in its steps.
+    lengths = tuple(size for size, name in zip(sizes, label.lengths, strict=True) if size and name)
+    if not lengths:
+        raise unclear_table_error(text, "no row has both a text and a label", "label some of the texts")
     return LabelledTable(
-        keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_texts(*texts)
+        keys, (*notes, *note_on_rows(label.lengths, is_whole=is_whole)), lengths, sample_texts(*texts)
     )
 
 
