@@ -20,7 +20,7 @@ from profiles.begun import RUN
 STATED = (*GIVEN, RUN)
 CADENCE = ("eval_steps", "save_steps")
 EVALUATIONS = 4
-"""Number of evaluations of a run that is too short for two at the interval of its profile."""
+"""Number of evaluations of a run that is too short for three at the interval of its profile."""
 
 
 def with_implied_values(layers: Sequence[Document], overrides: Sequence[Override]) -> tuple[Document, ...]:
@@ -58,7 +58,7 @@ def _values_for_short_run(root: Node) -> Mapping[str, Any]:
     of_profile = RunConfig().trainer.eval_steps if cadence[0] is None else cadence[0].value
     if not isinstance(steps.value, int) or not isinstance(of_profile, int):
         return {}
-    if not 0 < steps.value < 2 * of_profile:
+    if not 0 < steps.value <= 2 * of_profile:
         return {}
     return {"trainer": dict.fromkeys(CADENCE, math.ceil(steps.value / EVALUATIONS))}
 

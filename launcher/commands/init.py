@@ -41,6 +41,7 @@ from validators.planning import plan_run
 
 YAML_SUFFIXES = (".yaml", ".yml")
 BUILTIN = "builtin:python-docs"
+BY_LINE = "dataset.document_per_line"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,9 @@ def run(request: InitRequest, output_format: str) -> int:
     _require_new_yaml_file(request.file)
     notes = _write_run_file(request)
     resolved = resolve_run(None, [request.file])
-    if not resolved.config.dataset.document_per_line:
-        warn_of_one_document(str(resolved.config.dataset.path or ""))
+    dataset = resolved.config.dataset
+    if not dataset.document_per_line and BY_LINE not in spec_of(resolved.config).unread_keys:
+        warn_of_one_document(str(dataset.path or ""))
     plan = plan_run(resolved)
     result = {
         "file": str(request.file),

@@ -174,7 +174,9 @@ def test_files_that_their_names_make_evaluation_text_are_named(task, command):
     Path("data").mkdir()
     for name in ("notes", "dev", "test"):
         Path("data", f"{name}.csv").write_text(rows)
+    Path("data/original.txt").write_text("a line of text\n" * 10_000)
     answer = command("init", "--text", "data", *task, "--device", "cpu")
+    assert ("so it is one document" in answer.err) == (not task), "a table of labels is read alone"
     expected = "files used for evaluation, because of their names: dev.csv\nfiles not read, because of their "
     expected += "names: test.csv (1 x test split)\n"
     assert expected in answer.out

@@ -15,7 +15,7 @@ def cadence(*overrides, profile="cpu", files=(), begun=None):
 
 
 @pytest.mark.parametrize(
-    ("steps", "expected"), [(51, (13, 13)), (199, (50, 50)), (200, (100, 100)), (1, (1, 1))]
+    ("steps", "expected"), [(51, (13, 13)), (200, (50, 50)), (201, (100, 100)), (1, (1, 1))]
 )
 def test_a_short_run_with_a_best_checkpoint_is_evaluated_four_times(steps, expected):
     assert cadence(f"trainer.max_steps={steps}", *BEST) == expected

@@ -264,7 +264,7 @@ class TrainerConfig(ConfigSection):
     eval_steps: NonNegativeInt = key(
         1000,
         "Steps between evaluations; 0: evaluate only at the end. If it is unset, with "
-        "metric_for_best_model and a stated max_steps that allows fewer than two evaluations: a quarter of "
+        "metric_for_best_model and a stated max_steps that allows at most two evaluations: a quarter of "
         "max_steps, also for save_steps.",
         affects="cadence",
     )
