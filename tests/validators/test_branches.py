@@ -119,6 +119,11 @@ FEW_TEXTS = {
     "facts.text": [{"source": "few.csv", "exists": True, "formats": {".csv": 1}, "documents": 9}],
 }
 
+STREAMED = {
+    "config.dataset.streaming": True,
+    "facts.text": [{"source": "web", "exists": True, "formats": {".jsonl": 2}}],
+}
+
 Row = tuple[str, dict[str, Any], str, Any, Any, str]
 
 ROWS: list[Row] = [
@@ -302,6 +307,12 @@ ROWS: list[Row] = [
      "qk_clip_threshold has no effect: optimizer.name is muon"),
     ("TEL003", {"measured.step_time_s": 12.0},
      "config.watchdog.compile_limit_s", 12.0, 12.5, "watchdog.compile_limit_s is 12"),
+    ("DAT007", STREAMED | {"config.trainer.eval_max_batches": 16},
+     "facts.text.0.num_eval_files", 0, 1, "or an evaluation split and trainer.eval_max_batches"),
+    ("DAT007", STREAMED | {"config.trainer.eval_max_batches": 16},
+     "config.dataset.eval_split", None, "validation", "or an evaluation split and trainer.eval_max_batches"),
+    ("DAT007", STREAMED | {"config.dataset.eval_split": "validation"},
+     "config.trainer.eval_max_batches", None, 16, "or an evaluation split and trainer.eval_max_batches"),
     ("DAT026", {"config.dataset.eval_samples": None},
      "config.dataset.validation_split", 0.501, 0.5, "holds out more text"),
     ("DAT026", {"config.dataset.validation_split": 0.9},

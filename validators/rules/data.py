@@ -128,7 +128,8 @@ def endless_evaluation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     """A streamed corpus without a bounded evaluation.
 
     ## What it does
-    Requires `dataset.eval_split` or `dataset.eval_samples` for a streaming run. `dataset.validation_split`
+    Requires `dataset.eval_samples` for a streaming run, or `trainer.eval_max_batches` with an evaluation
+    split: `dataset.eval_split`, or files of the folder such as `validation.jsonl`. `dataset.validation_split`
     is a share of a length, and the length of a stream is unknown.
 
     ## Why is this bad?
@@ -147,12 +148,15 @@ def endless_evaluation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
       eval_samples: 2000
     ```
     """
-    dataset = run.config.dataset
-    if dataset.eval_split is None and dataset.eval_samples is None:
+    dataset, limit = run.config.dataset, "trainer.eval_max_batches"
+    has_split = dataset.eval_split is not None or any(text.num_eval_files for text in facts.text or ())
+    missing = [] if has_split else ["dataset.eval_split (if the data has such a split)"]
+    missing += [limit] if run.config.trainer.eval_max_batches is None else []
+    if dataset.eval_samples is None and missing:
         yield Violation(
             "dataset.eval_samples",
-            "a streaming run needs dataset.eval_split or dataset.eval_samples",
-            "set dataset.eval_samples, or dataset.eval_split if the data has such a split",
+            f"a streaming run needs dataset.eval_samples, or an evaluation split and {limit}",
+            f"set dataset.eval_samples, or {' and '.join(missing)}",
         )
 
 
