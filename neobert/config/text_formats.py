@@ -13,6 +13,8 @@ WITH_TOKEN_IDS = (".index", ".metadata")
 MARKDOWN = (".md", ".markdown")
 TABLES = (".csv", ".tsv", ".json", CONLL)
 """Formats that, next to other text, often describe that text."""
+ROWS_IN_LINES = (".csv", ".tsv", ".jsonl", ".ndjson")
+"""Formats with a row per line, except for line ends in quotes."""
 KINDS = (TEXT, ".jsonl", ".ndjson", ".json", ".csv", ".tsv", CONLL, PARQUET, TOKEN_IDS)
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 _COMPRESSED = f"optionally compressed as {', '.join(COMPRESSIONS)}"

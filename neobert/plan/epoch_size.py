@@ -13,7 +13,7 @@ from pathlib import Path
 
 from neobert.config.corpora import corpus_paths
 from neobert.config.schema import DatasetConfig, RunConfig
-from neobert.config.text_formats import is_plain
+from neobert.config.text_formats import ROWS_IN_LINES, is_plain
 from neobert.data.sources.rows import RowFormat
 from neobert.errors import ProjectError
 from neobert.families.table import max_row_length
@@ -25,11 +25,13 @@ from neobert.units import BYTES_PER_MIB
 
 BYTES_PER_TOKEN = 4
 """Bytes of text per token, typical of English text in WordPiece."""
+CONVERSATION_BYTES_PER_TOKEN = 5
+"""Bytes of a file of conversations per token, with the keys and quotes of its JSON: 4.7 to 5.1 for Alpaca,
+Glaive, OASST and SGD in tokens of GPT-2; 7.6 for a file with indented lines."""
 SPECIAL_TOKENS = 2
 """Number of special tokens of a text: one at its beginning, one at its end."""
 MAX_FILES = 10_000
 HEADED = (".csv", ".tsv")
-ROW_FILES = (*HEADED, ".jsonl", ".ndjson")
 TRAINING_FILE = re.compile(r"train(ing)?([-_.\s]|$)")
 MAX_FILES_MIB = 256
 BLOCK_BYTES = 1 << 20
@@ -65,9 +67,10 @@ def _pretraining_epoch_size(config: RunConfig) -> EpochSize | None:
     trained = 1 - (held_out or 0.0)
     length = max_row_length(config)
     row = length * microbatch_fill(config, length).value
-    whole = num_bytes / BYTES_PER_TOKEN
+    bytes_each = CONVERSATION_BYTES_PER_TOKEN if spec_of(config).stores_targets else BYTES_PER_TOKEN
+    whole = num_bytes / bytes_each
     tokens = whole * trained
-    source = f"about {tokens:,.0f} tokens, from {num_bytes:,} bytes at {BYTES_PER_TOKEN} bytes per token"
+    source = f"about {tokens:,.0f} tokens, from {num_bytes:,} bytes at {bytes_each} bytes per token"
     if trained < 1:
         source += f", {percent(trained)} of them for training"
     num_microbatches = max(1, math.ceil(tokens / (row * config.trainer.per_device_train_batch_size)))
@@ -131,7 +134,7 @@ def _count_training_texts(dataset: DatasetConfig) -> tuple[int, float]:
         files = [file for file in files if file == path or TRAINING_FILE.match(file.name.lower())]
         states = [file.stat() for file in files]
         is_too_large = sum(state.st_size for state in states) > MAX_FILES_MIB * BYTES_PER_MIB
-        if is_too_large or any(file.suffix not in ROW_FILES for file in files):
+        if is_too_large or any(file.suffix not in ROWS_IN_LINES for file in files):
             return 0, 0.0
         num_lines = sum(
             _count_lines(file, state.st_size, state.st_mtime_ns)

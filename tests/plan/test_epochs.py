@@ -122,6 +122,8 @@ def test_the_passes_over_a_text_are_estimated_from_its_bytes(tmp_path):
     plan = planned(pretrain(path))
     assert (plan.max_steps.value, plan.epochs.value) == (1000, 2000 / 20)
     assert plan.epochs.reason.startswith("2,000 microbatches / 20 in an epoch; about 10,000 tokens")
+    chat = from_dict(to_dict(pretrain(sized(tmp_path / "talks.jsonl", 50_000))) | {"task": "sft"})
+    assert "about 10,000 tokens, from 50,000 bytes at 5 bytes per token" in planned(chat).epochs.reason
     held_out = {"validation_split": 0.5}
     assert planned(pretrain(path, dataset=held_out)).epochs.value == 2000 / 10
     bound = planned(pretrain(path, max_epochs=3.0))
