@@ -35,9 +35,11 @@ from neobert.plan.token_rate import bytes_per_token
 from neobert.tasks.labelled_table import (
     LabelledTable,
     has_evaluation_split,
+    note_on_rows,
     question_and_answer,
     quoted,
     read_columns,
+    read_share,
     training_tables,
 )
 from neobert.tasks.spec import TaskSpec
@@ -152,7 +154,7 @@ def make_run_file(request: RunFileRequest) -> RunFile:
                 task=spec.keys.name,
                 text=request.source,
                 lengths=table.lengths if table else _sample_sizes(found),
-                num_bytes=found.size_bytes if found is not None and found.is_plain else None,
+                read_share=_read_share(request.text, table, found),
                 documents=None if found is None else found.documents,
                 is_by_line=by_line is not None,
                 bytes_per_token=bytes_per_token(sample, tokenizer),
@@ -171,7 +173,7 @@ def make_run_file(request: RunFileRequest) -> RunFile:
         raise replace(error, hint=error.hint + "".join(others)) from None
     splits = notes_on_splits(request.text, ALL_COLUMNS if table else text_rows(DatasetConfig()))
     if table:
-        return RunFile(content, (*table.notes, *splits), None)
+        return RunFile(content, (*table.notes, *note_on_rows(table), *splits), None)
     tasks = () if request.task else notes_on_tasks(request.text, spec)
     return RunFile(content, (*splits, *tasks), found)
 
@@ -290,6 +292,15 @@ def _suggest_answer_task(text: Path) -> Iterator[str]:
             task = next(each for each in SPECS.values() if each.stores_targets and each.predicts == "next")
             way = f"rename columns {columns} to prompt and completion, and add --task {task.name}"
             yield f"to train on its answers, {way}"
+
+
+def _read_share(text: Path | None, table: LabelledTable | None, preview: Preview | None) -> float | None:
+    """Return the share of the text in the rows or sample that were read, or None if it is unknown."""
+    if table is not None:
+        return 1.0 if table.first_rows is None else read_share(Path(str(text)), table.first_rows)
+    if preview is None or not (preview.is_plain and preview.size_bytes):
+        return None
+    return sum(_sample_sizes(preview)) / preview.size_bytes
 
 
 def _sample_sizes(preview: Preview | None) -> tuple[int, ...]:

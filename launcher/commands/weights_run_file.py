@@ -81,7 +81,7 @@ class RunFileInputs:
         weights: weights to start from; None for random weights.
         text: key and value of the text: dataset.path or dataset.name.
         lengths: sizes in bytes of the documents or labelled texts; of a large text, only of the first.
-        num_bytes: size of the whole text; None if unknown.
+        read_share: share of the text that `lengths` measures; None if unknown.
         documents: number of documents; None if unknown.
         is_by_line: whether each line of the text is a document.
         bytes_per_token: estimate for the text.
@@ -97,7 +97,7 @@ class RunFileInputs:
     task: str
     text: tuple[str, str]
     lengths: Sequence[int]
-    num_bytes: int | None
+    read_share: float | None
     documents: int | None
     is_by_line: bool
     bytes_per_token: float
@@ -227,11 +227,10 @@ def _without_short_documents(request: RunFileInputs, min_tokens: int) -> RunFile
     )
     if not kept:
         return request
-    share, number = sum(kept) / sum(request.lengths), len(kept) / len(request.lengths)
+    number = len(kept) / len(request.lengths)
     return replace(
         request,
         lengths=kept,
-        num_bytes=None if request.num_bytes is None else round(share * request.num_bytes),
         documents=None if request.documents is None else max(1, round(number * request.documents)),
     )
 
@@ -377,8 +376,7 @@ def _rows_per_pass(request: RunFileInputs, length: int, batch: BatchSize, *, is_
     table, bytes_per_token = request.table, request.bytes_per_token
     if table is not None and not table.conversations:
         packed_into = batch.rows // batch.microbatches if is_packed else 0
-        return num_text_rows(request.lengths, length, packed_into, bytes_per_token)
-    pieces = num_piece_rows(request.lengths, length, bytes_per_token, is_packed=is_packed)
-    if table is not None:  # all rows were read
-        return pieces
-    return pieces * (request.num_bytes or 0) / max(1, sum(request.lengths))
+        rows = num_text_rows(request.lengths, length, packed_into, bytes_per_token)
+    else:
+        rows = num_piece_rows(request.lengths, length, bytes_per_token, is_packed=is_packed)
+    return rows / request.read_share if request.read_share else 0.0

@@ -10,19 +10,27 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from neobert.config.text_formats import TEXT, hint_for_plain_text, text_format, uncompressed_suffix
+from neobert.config.text_formats import (
+    PARQUET,
+    ROWS_IN_LINES,
+    TEXT,
+    hint_for_plain_text,
+    is_plain,
+    text_format,
+    uncompressed_suffix,
+)
 from neobert.data.sources.file_listing import is_saved_dataset, resolve_paths
 from neobert.data.sources.file_selection import TRAIN, TextFile, select_files
 from neobert.data.sources.rows import RowFormat, looks_like_value
 from neobert.data.sources.saved_rows import saved_rows, split_folders
 from neobert.data.sources.splits import evaluation_split
 from neobert.data.sources.table_rows import Rows
-from neobert.data.sources.text_files import ALL_COLUMNS, read_table
+from neobert.data.sources.text_files import ALL_COLUMNS, read_table, row_groups
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted, listed
 from neobert.printable import printable
@@ -59,6 +67,7 @@ class LabelledTable:
         lengths: size of the text or texts of each row that was read, in bytes of UTF-8.
         sample: some of the texts.
         conversations: sizes in bytes of the turns of each row; empty unless the rows are conversations.
+        first_rows: number of rows that were read, if there are more; None if all were read.
     """
 
     keys: Keys
@@ -66,6 +75,7 @@ class LabelledTable:
     lengths: tuple[int, ...]
     sample: tuple[str, ...]
     conversations: tuple[tuple[TurnSize, ...], ...] = ()
+    first_rows: int | None = None
 
 
 @dataclass(slots=True)
@@ -214,8 +224,8 @@ def read_rows(table: Path, rows: RowFormat = ALL_COLUMNS) -> Rows:
     return saved_rows(table) if is_saved_dataset(table) else read_table(table, rows)
 
 
-def read_columns(text: Path) -> tuple[list[Column], bool, Keys]:
-    """Return the columns of the training rows, whether all rows were read, and config keys to read them.
+def read_columns(text: Path) -> tuple[list[Column], int | None, Keys]:
+    """Return the columns of the training rows, `LabelledTable.first_rows`, and config keys to read the rows.
 
     The last result is cached. Raises `ProjectError` for plain text or a table without rows or header.
     """
@@ -225,34 +235,34 @@ def read_columns(text: Path) -> tuple[list[Column], bool, Keys]:
             raise unclear_table_error(
                 file, "the file is plain text without labels", hint_for_plain_text(file)
             )
-    columns, is_whole, keys = _read_columns_cached(
+    columns, first_rows, keys = _read_columns_cached(
         tuple(files), tuple(file.stat().st_mtime_ns for file in files)
     )
-    return columns, is_whole, dict(keys)
+    return columns, first_rows, dict(keys)
 
 
 @lru_cache(maxsize=1)
 def _read_columns_cached(
     files: Sequence[Path], _changed_ns: tuple[int, ...]
-) -> tuple[list[Column], bool, Keys]:
+) -> tuple[list[Column], int | None, Keys]:
     if all(uncompressed_suffix(file) != ".tsv" for file in files):
         return *_read_first_rows(files, ALL_COLUMNS), {}
     return _read_unquoted(files) or (*_read_first_rows(files, ALL_COLUMNS), {})
 
 
-def _read_unquoted(files: Sequence[Path]) -> tuple[list[Column], bool, Keys] | None:
+def _read_unquoted(files: Sequence[Path]) -> tuple[list[Column], int | None, Keys] | None:
     """Read TSV files whose quotes are characters of the text; None if their quotes enclose fields."""
     columns: list[Column] = []
     with suppress(ProjectError):
-        columns, is_whole = _read_first_rows(files, replace(ALL_COLUMNS, tsv_quotes=False))
+        columns, first_rows = _read_first_rows(files, replace(ALL_COLUMNS, tsv_quotes=False))
         quoted, _ = _read_first_rows(files, ALL_COLUMNS)
         if len(quoted[0].lengths) == len(columns[0].lengths):  # no quote has swallowed a line end
             return None
-    return (columns, is_whole, {"dataset.tsv_quotes": False}) if columns else None
+    return (columns, first_rows, {"dataset.tsv_quotes": False}) if columns else None
 
 
-def _read_first_rows(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], bool]:
-    """Return the columns of the first rows, and whether these are all rows.
+def _read_first_rows(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], int | None]:
+    """Return the columns of the first rows, and the number of these rows, or None if they are all rows.
 
     Raises `ProjectError` if a file has no rows or header, or cannot be read.
     """
@@ -262,7 +272,7 @@ def _read_first_rows(files: Sequence[Path], rows: RowFormat) -> tuple[list[Colum
         chain.from_iterable(read_rows(file, rows) for file in files)
     ):
         if num_rows >= MAX_ROWS or num_characters > MAX_CHARACTERS:
-            return list(columns.values()), False
+            return list(columns.values()), num_rows
         if not columns:
             _require_header(values, location)
         for name in values:  # a row may lack columns, and an object of JSON keys that later ones have
@@ -273,7 +283,7 @@ def _read_first_rows(files: Sequence[Path], rows: RowFormat) -> tuple[list[Colum
             num_characters += column.lengths[-1]
     if not columns:
         raise unclear_table_error(files[0], "the table has no rows", "pass a table with a row per text")
-    return list(columns.values()), True
+    return list(columns.values()), None
 
 
 def _require_header(values: Mapping[str, Any], location: str) -> None:
@@ -335,10 +345,28 @@ def column_keys(columns: Mapping[str, Column], names: Sequence[str], column: Col
     return {} if is_alone else {setting: column.name}
 
 
-def note_on_rows(lengths: Sequence[int], *, is_whole: bool) -> Iterator[str]:
+def note_on_rows(table: LabelledTable) -> Iterator[str]:
     """Yield a note on the number of rows that were read, unless all were."""
-    if not is_whole:
-        yield f"only the first {counted(len(lengths), 'row')} were read: later ones may have other labels"
+    if table.first_rows is not None:
+        yield f"only the first {counted(table.first_rows, 'row')} were read: later ones may have other labels"
+
+
+def read_share(text: Path, first_rows: int) -> float | None:
+    """Estimate the share of a table in its first rows; None if files are compressed or rows are not lines."""
+    files = training_tables(text)
+    with suppress(ProjectError, OSError):
+        if all(text_format(file) == PARQUET for file in files):
+            return first_rows / sum(group.rows for file in files for group in row_groups(file))
+        if all(is_plain(file) and text_format(file) in ROWS_IN_LINES for file in files):
+            num_bytes = sum(map(len, islice(_lines(files), first_rows)))
+            return num_bytes / sum(file.stat().st_size for file in files)
+    return None
+
+
+def _lines(files: Iterable[Path]) -> Iterator[bytes]:
+    for file in files:
+        with file.open("rb") as opened:
+            yield from opened
 
 
 def too_many_labels_error(column: Column, text: Path, key: str) -> ProjectError:

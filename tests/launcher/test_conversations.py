@@ -22,6 +22,10 @@ def write_rows(row: object, name: str = "talks.jsonl", number: int = 300) -> Non
     Path(name).write_text(f"{json.dumps(row)}\n" * number, encoding="utf-8")
 
 
+def run_lines(file: str, key: str) -> list[str]:
+    return [line for line in Path(file).read_text("utf-8").splitlines() if key in line]
+
+
 @pytest.mark.parametrize(
     ("row", "form", "column"),
     [
@@ -101,11 +105,13 @@ def test_a_folder_of_plain_text_is_no_malformed_table(command):
 
 
 def test_of_many_conversations_the_first_are_read(command, monkeypatch):
-    monkeypatch.setattr("neobert.tasks.sft.inferred.MAX_ROWS", 200)
-    write_rows({"messages": TALK})
+    write_rows({"messages": TALK}, number=6000)
     write_model(Path("base"), "llama")
+    command("init", "--from", "base", "--text", "talks.jsonl", "all.yaml").passed()
+    monkeypatch.setattr("neobert.tasks.sft.inferred.MAX_ROWS", 3000)
     done = command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml").passed()
-    assert "only the first 200 rows were read" in done.out
+    assert "only the first 3,000 rows were read" in done.out
+    assert run_lines("run.yaml", "max_steps:") == run_lines("all.yaml", "max_steps:"), "of the whole text"
 
 
 def test_a_malformed_line_of_conversations_is_named(command):

@@ -1,5 +1,6 @@
 """Columns, classes and scores inferred from tables, as people have them."""
 
+import gzip
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from neobert.data.sources.pair_columns import parse_score
 from neobert.errors import ProjectError
+from neobert.tasks import labelled_table
 from neobert.tasks.classification.inferred import infer as classified
 from neobert.tasks.contrastive.inferred import infer as paired
 from neobert.tasks.multiple_choice.inferred import infer as chosen
@@ -259,6 +261,20 @@ def test_columns_of_one_choice_have_a_number_or_a_letter(names):
 def test_a_column_that_does_not_follow_the_choices_is_no_choice(names, other):
     columns = {"question": TEXTS, **dict.fromkeys((*names, other), TEXTS), "answer": of([1, 2])}
     assert chosen(write("a.csv", columns)).keys["multiple_choice.choice_columns"] == list(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "share"), [("a.csv", 0.25), ("a.jsonl", 0.25), ("a.parquet", 0.25), ("a.csv.gz", None)]
+)
+def test_the_share_of_the_rows_that_were_read_is_estimated(monkeypatch, name, share):
+    monkeypatch.setattr(labelled_table, "MAX_ROWS", 10)
+    columns = {"question": TEXTS, "A": TEXTS, "B": TEXTS, "answer": of([1, 2])}
+    path = write(name.removesuffix(".gz"), columns)
+    if name.endswith(".gz"):
+        Path(name).write_bytes(gzip.compress(path.read_bytes()))
+    table = chosen(Path(name))
+    assert table.first_rows == 10, "rows, and not choices"
+    assert labelled_table.read_share(Path(name), 10) == pytest.approx(share, abs=0.03)
 
 
 def test_quotes_of_a_tsv_file_may_be_characters():

@@ -27,7 +27,6 @@ from neobert.tasks.labelled_table import (
     Named,
     column_keys,
     listed_names,
-    note_on_rows,
     quoted,
     read_columns,
     sample_texts,
@@ -55,7 +54,7 @@ PLAIN_NUMBER = frozenset("+-.0123456789")
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer text columns, label column, and classes or scores. Raises `ProjectError` if one is unclear."""
-    columns, is_whole, keys = read_columns(text)
+    columns, first_rows, keys = read_columns(text)
     by_name = {each.name: each for each in columns}
     stated = stated_column(by_name, LABEL_SETTING, named, text)
     label = stated or _label_column(columns, text)
@@ -71,7 +70,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     names = keys.get("classification.label_names", ())
     texts = [first] if second is None else [first, second]
     notes += [*_label_combinations_note(names), *_name_notes(label, names)]
-    if is_whole and (single := [name for name in names if label.values[name] == 1]):
+    if first_rows is None and (single := [name for name in names if label.values[name] == 1]):
         notes.append(f"in one row only, perhaps misspelt: {listed_names(single)}")
     if names:
         notes += _several_labels_note(texts, label)
@@ -82,9 +81,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     lengths = tuple(size for size, name in zip(sizes, label.lengths, strict=True) if size and name)
     if not lengths:
         raise unclear_table_error(text, "no row has both a text and a label", "label some of the texts")
-    return LabelledTable(
-        keys, (*notes, *note_on_rows(label.lengths, is_whole=is_whole)), lengths, sample_texts(*texts)
-    )
+    return LabelledTable(keys, tuple(notes), lengths, sample_texts(*texts), first_rows=first_rows)
 
 
 def _label_column(columns: Sequence[Column], text: Path) -> Column:

@@ -28,7 +28,6 @@ from neobert.tasks.labelled_table import (
     column_keys,
     known_columns,
     named_column,
-    note_on_rows,
     quoted,
     read_columns,
     sample_texts,
@@ -42,7 +41,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     Raises `ProjectError` if no column of queries or of documents is found.
     """
     try:
-        columns, is_whole, keys = read_columns(text)
+        columns, first_rows, keys = read_columns(text)
     except ProjectError as error:
         alone = "; for texts alone, write a run file with contrastive.positives: dropout"
         raise replace(error, hint=error.hint + alone) from None
@@ -81,7 +80,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         for _ in range(max(1, each.max_different))
     )
     sample = sample_texts(query, positive, *negatives)
-    return LabelledTable(keys, (*notes, *note_on_rows(query.lengths, is_whole=is_whole)), lengths, sample)
+    return LabelledTable(keys, tuple(notes), lengths, sample, first_rows=first_rows)
 
 
 def _negative_columns(columns: Mapping[str, Column]) -> list[Column]:

@@ -17,7 +17,6 @@ from neobert.tasks.labelled_table import (
     Named,
     column_keys,
     named_column,
-    note_on_rows,
     quoted,
     read_columns,
     sample_texts,
@@ -34,7 +33,7 @@ LETTERS = "ABCDEFGH"
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the columns of prompts, choices and labels. Raises `ProjectError` if one is unclear."""
-    columns, is_whole, keys = read_columns(text)
+    columns, first_rows, keys = read_columns(text)
     by_name = {each.name: each for each in columns}
     prompt = named_column(by_name, PROMPTS, text, "prompts", TEXT_SETTING, named)
     label = named_column(by_name, LABELS, text, "labels", LABEL_SETTING, named)
@@ -58,9 +57,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         for first, *others in each_row
         for size in (others if len(others) > 1 else [others[0] // most] * most)
     )
-    return LabelledTable(
-        keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_texts(prompt, *choices)
-    )
+    return LabelledTable(keys, tuple(notes), lengths, sample_texts(prompt, *choices), first_rows=first_rows)
 
 
 def _choice_columns(columns: Mapping[str, Column], text: Path) -> tuple[list[Column], Keys]:

@@ -12,7 +12,6 @@ from neobert.tasks.labelled_table import (
     Named,
     column_keys,
     named_column,
-    note_on_rows,
     quoted,
     read_columns,
     sample_texts,
@@ -32,7 +31,7 @@ START_NAMES = ("answer_start", "start")
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the columns of questions, contexts and answers. Raises `ProjectError` if one is unclear."""
-    columns, is_whole, keys = read_columns(text)
+    columns, first_rows, keys = read_columns(text)
     by_name = {each.name: each for each in columns}
     question = named_column(by_name, QUESTION_NAMES, text, "questions", QUESTION_SETTING, named)
     context = named_column(by_name, CONTEXT_NAMES, text, "contexts", TEXT_SETTING, named)
@@ -53,6 +52,4 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         keys["question_answering.null_threshold"] = 0.0
         notes.append(f"{counted(answer.num_empty, 'question')} without an answer: the model may predict none")
     lengths = tuple(map(sum, zip(question.lengths, context.lengths, strict=True)))
-    return LabelledTable(
-        keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_texts(context)
-    )
+    return LabelledTable(keys, tuple(notes), lengths, sample_texts(context), first_rows=first_rows)

@@ -19,7 +19,6 @@ from neobert.tasks.labelled_table import (
     NONE_NAMED,
     LabelledTable,
     Named,
-    note_on_rows,
     question_and_answer,
     quoted,
     read_rows,
@@ -76,12 +75,12 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         message = f"{NO_ASSISTANT} with content and weight 1 ({of})"
         hint = "correct or remove these rows"
         raise ProjectError(NOTHING_SUPERVISED, message, hint, unanswered[0], EXIT_USAGE)
-    is_whole = next(later, None) is None
     lengths = tuple(sum(sum(turn) for turn in turns) for turns in conversations)
+    first_rows = None if next(later, None) is None else len(lengths)
     per_row = f"{num_messages / len(lengths):.1f} messages each"
-    notes: tuple[str, ...] = (f"conversations: {form.name}, {counted(len(lengths), 'row')}, {per_row}",)
-    notes = (*notes, *note_on_rows(lengths, is_whole=is_whole))
-    return LabelledTable(keys, notes, lengths, tuple(chain.from_iterable(sample)), tuple(conversations))
+    notes = (f"conversations: {form.name}, {counted(len(lengths), 'row')}, {per_row}",)
+    texts = tuple(chain.from_iterable(sample))
+    return LabelledTable(keys, notes, lengths, texts, tuple(conversations), first_rows)
 
 
 def _later_rows(

@@ -15,7 +15,6 @@ from neobert.tasks.labelled_table import (
     Named,
     column_keys,
     listed_names,
-    note_on_rows,
     quoted,
     read_columns,
     sample_texts,
@@ -34,7 +33,7 @@ NO_LISTS = (
 
 def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     """Infer the columns of words and of their labels. Raises `ProjectError` if a column is unclear."""
-    columns, is_whole, keys = read_columns(text)
+    columns, first_rows, keys = read_columns(text)
     lists = {each.name: each for each in columns if each.elements}
     words = _find_list_column(lists, WORD_COLUMNS, text, "lists of words", TEXT_SETTING, named)
     others = {name: each for name, each in lists.items() if each is not words}
@@ -46,9 +45,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     classes = f"{counted(len(names), 'class', 'classes')}: {listed_names(names)}"
     notes = f"words: column {quoted(words.name)}", f"labels: column {quoted(tags.name)}, {classes}"
     lengths = tuple(words.lengths)
-    return LabelledTable(
-        keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths, sample_texts(words)
-    )
+    return LabelledTable(keys, notes, lengths, sample_texts(words), first_rows=first_rows)
 
 
 def _tag_names(tags: Column, text: Path) -> list[str]:
