@@ -89,9 +89,11 @@ def test_a_malformed_row_of_conversations_is_not_read_as_text(command):
     write_rows({"messages": TALK})
     with Path("talks.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"messages": [{"content": "What is it?"}]}) + "\n")
+        file.write(json.dumps({"messages": []}) + "\n")
     write_model(Path("base"), "llama")
     done = command("train", "--from", "base", "--text", "talks.jsonl")
     assert "talks.jsonl:301: message 1 has no role" in done.err
+    assert "(2 of 302 rows)" in done.err
     assert "= hint: correct or remove the row" in done.err
     assert not Path("base-talks.yaml").exists()
 

@@ -54,9 +54,14 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     form, keys = _detect_form(first[1], text, named)
     conversations, sample, stride = list[tuple[TurnSize, ...]](), list[list[str]](), 1
     num_messages, num_answers, unanswered = 0, 0, list[str]()
+    malformed, num_malformed = None, 0
     later = _later_rows(rows)
     for location, values in islice(chain([first], later), MAX_ROWS):
-        messages, tools = form.conversation(values, location)
+        try:
+            messages, tools = form.conversation(values, location)
+        except ProjectError as error:
+            malformed, num_malformed = malformed or error, num_malformed + 1
+            continue
         if len(conversations) % stride == 0:
             sample.append([_as_json(tools), *(f"{HEADER}{_message_text(message)}" for message in messages)])
         if len(sample) > SAMPLED_CONVERSATIONS:
@@ -66,6 +71,9 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         num_answers += sum(each["role"] == "assistant" for each in messages)
         if not any(map(_is_answer, messages)):
             unanswered.append(location)
+    if malformed is not None:
+        of = f"{num_malformed:,} of {counted(num_malformed + len(conversations), 'row')}"
+        raise replace(malformed, message=f"{malformed.message} ({of})")
     if not num_answers:
         message = f"no token of {counted(len(conversations), 'conversation')} is supervised: {NO_ASSISTANT}"
         hint = "pass conversations with messages of the assistant"
