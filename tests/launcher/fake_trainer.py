@@ -71,6 +71,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, note)
     print(f"rank {os.environ.get('RANK', '-')} of {os.environ.get('WORLD_SIZE', '1')} trains {sys.argv[1]}")
+    if BEHAVIOUR == "killed early":
+        os.kill(os.getpid(), signal.SIGKILL)
     if BEHAVIOUR == "worse":
         for step in range(6):
             row = {"step": 40 * step, "train/loss": 5.0 + step, "train/tokens_per_sec": 1000.0}

@@ -265,6 +265,12 @@ def test_restarts_are_told_and_recorded(launch, command):
     assert "restarts 2" in command("status", RUN).out
 
 
+def test_a_trainer_that_is_killed_before_its_first_step_has_no_last_step(launch):
+    answer = launch(*TRAIN, "--watchdog.max_restarts", "0", fake="killed early")
+    assert "rank 0 was killed by SIGKILL" in answer.out
+    assert "last heartbeat" not in answer.out
+
+
 def test_a_quiet_run_prints_its_summary_alone(launch):
     answer = launch(*TRAIN, "-q", fake="finish").passed()
     assert answer.out.startswith("finished at step 3 of 3")
