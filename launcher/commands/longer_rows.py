@@ -97,9 +97,9 @@ def _batch_keys(parent: RunConfig, length: int) -> Iterator[Entry]:
 
 def _comparison_keys(parent: RunConfig, weights: StartingWeights) -> Iterator[Entry]:
     """Yield the keys that make the first evaluation comparable with the parent's last."""
-    yield Entry(
-        "trainer.eval_source_path", weights.place, "evaluation of the earlier run: step 0 must not be worse"
-    )
+    if parent.plugins.dataset is None:  # code of another run is not imported
+        comment = "evaluation of the earlier run: step 0 must not be worse"
+        yield Entry("trainer.eval_source_path", weights.place, comment)
     yield Entry("trainer.eval_max_batches", parent.trainer.eval_max_batches, "as in that evaluation")
     masks = parent.datacollator
     yield Entry("datacollator.mlm_probability", masks.mlm_probability, "as in the earlier run")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from neobert.config import from_dict, to_dict
+from neobert.config.corpora import PLUGGED
 from neobert.config.schedules import masking_rates
 from neobert.errors import ProjectError
 from neobert.families.neobert.trained_settings import refuse_other_model
@@ -26,6 +27,14 @@ def write_neobert(folder: Path, **settings: Any) -> Path:
     write_tokenizer(folder)
     write_header(folder / "model.safetensors", {})
     return folder
+
+
+def write_run(folder: Path, sections: dict[str, Any]) -> None:
+    """Write the config of the run that saved a checkpoint."""
+    run = to_dict(from_dict(sections))
+    run["trainer"] |= {"ema_decay": None}  # a key of an older release
+    (folder / "trainer_state").mkdir()
+    (folder / "trainer_state/resolved.json").write_text(json.dumps(run), "utf-8")
 
 
 def write_text(*documents: str) -> Path:
@@ -79,10 +88,7 @@ def test_weights_of_a_run_bring_its_batch_masks_evaluation_and_rate(command, bef
         "trainer": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
         "distributed": {"nproc_per_node": 2},
     }
-    run = to_dict(from_dict(sections))
-    run["trainer"] |= {"ema_decay": None}  # a key of an older release
-    (folder / "trainer_state").mkdir()
-    (folder / "trainer_state/resolved.json").write_text(json.dumps(run), "utf-8")
+    write_run(folder, sections)
     write_text(*[LONG] * 120)
     assert command("init", "--from", "model", "--text", "long.jsonl", "--context", "4096").code == 0
     config = resolve_run(None, ["run.yaml"]).config
@@ -91,6 +97,15 @@ def test_weights_of_a_run_bring_its_batch_masks_evaluation_and_rate(command, bef
     assert (trainer.eval_source_path, masking_rates(config.datacollator)) == ("model", (0.3, 0.3))
     assert config.optimizer.lr == rate
     command("lint", "run.yaml", "--strict", "--select", "OPT006").passed()
+
+
+def test_text_that_a_plugin_returned_is_not_evaluated_on_longer_rows(command):
+    """The code of another run is not imported: its checkpoint has no text, and preflight refused the run."""
+    folder = write_neobert(Path("model"))
+    write_run(folder, {"dataset": {"name": PLUGGED}, "plugins": {"dataset": "rows.py:rows"}})
+    write_text(*[LONG] * 120)
+    command("init", "--from", "model", "--text", "long.jsonl", "--context", "4096").passed()
+    assert resolve_run(None, ["run.yaml"]).config.trainer.eval_source_path is None
 
 
 @pytest.mark.parametrize(
