@@ -17,7 +17,7 @@ from launcher.commands.previewed_text import (
     notes_on_splits,
     preview_by_line,
     preview_text,
-    warn_of_text,
+    warn_of_skipped_files,
 )
 from launcher.commands.starter_file import Device
 from launcher.commands.starting_weights import CONTEXT, OPTION, as_from_option_error, find_weights
@@ -27,7 +27,7 @@ from neobert.atomic_write import write_atomically
 from neobert.config.overrides import format_text_override, parse_overrides
 from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.data.sources.preview import Preview
-from neobert.data.sources.rows import text_rows
+from neobert.data.sources.rows import TEXT_SETTING, text_rows
 from neobert.data.sources.text_files import ALL_COLUMNS
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.table import model_shape
@@ -115,7 +115,7 @@ def write_from_weights(request: RunFileRequest, *, replaces: bool = False) -> Se
     """
     made = make_run_file(request)
     if made.preview is not None:
-        warn_of_text(made.preview, request.file)
+        warn_of_skipped_files(made.preview)
     write_run_file(request.file, made.content, replaces=replaces)
     return made.notes
 
@@ -158,6 +158,7 @@ def make_run_file(request: RunFileRequest) -> RunFile:
                 documents=None if found is None else found.documents,
                 is_by_line=by_line is not None,
                 bytes_per_token=bytes_per_token(sample, tokenizer),
+                text_column=None if table else request.named.get(TEXT_SETTING),
                 has_evaluation=table is not None and has_evaluation_split(Path(str(request.text))),
                 table=table,
                 device=request.device,
@@ -167,10 +168,7 @@ def make_run_file(request: RunFileRequest) -> RunFile:
         )
     except ProjectError as error:
         error = as_from_option_error(error)
-        others = (
-            [] if request.task else [f"; or, {each}" for each in _suggest_other_tasks(request.text, spec)]
-        )
-        raise replace(error, hint=error.hint + "".join(others)) from None
+        raise error if request.task else hint_at_other_tasks(error, request.text, spec) from None
     splits = notes_on_splits(request.text, ALL_COLUMNS if table else text_rows(DatasetConfig()))
     if table:
         return RunFile(content, (*table.notes, *note_on_rows(table), *splits), None)
@@ -215,7 +213,8 @@ def _read_text_or_table(
     request: RunFileRequest, spec: TaskSpec
 ) -> tuple[Preview | None, LabelledTable | None]:
     if not spec.reads_table:
-        return None if request.text is None else preview_text(request.text), None
+        column = text_column(request.named, spec)
+        return None if request.text is None else preview_text(request.text, column), None
     if request.text is None:
         message = f"task {request.task} reads its columns from local files, but --text is not given"
         hint = "add --text FILE: CSV, TSV, JSON lines or parquet"
@@ -228,6 +227,17 @@ def _read_text_or_table(
         return None, inferring.infer(request.text, request.named)
     except ProjectError as error:
         raise as_text_option_error(error) from None
+
+
+def text_column(named: Mapping[str, str], spec: TaskSpec) -> str | None:
+    """Return the named column of plain text; None for the usual names.
+
+    Raises `ProjectError` for a key that only tasks of tables read.
+    """
+    for key in named.keys() - {TEXT_SETTING, ADAPTER}:
+        hint = f"remove --{key}, or set --task to a task that reads {key}"
+        raise ProjectError("usage", f"task {spec.name} does not read {key}", hint, "", EXIT_USAGE)
+    return named.get(TEXT_SETTING)
 
 
 def _inferring_module(spec: TaskSpec) -> ModuleType | None:
@@ -267,6 +277,12 @@ def _has_tables(text: Path) -> bool:
 def notes_on_tasks(text: Path | None, chosen: TaskSpec) -> tuple[str, ...]:
     """Return a note for each task other than `chosen` for which the table has the columns."""
     return tuple(f"{text} is read as plain text; {each}" for each in _suggest_other_tasks(text, chosen))
+
+
+def hint_at_other_tasks(error: ProjectError, text: Path | None, chosen: TaskSpec) -> ProjectError:
+    """Return the error with other tasks, for which the table has the columns, in its hint."""
+    others = [f"; or, {each}" for each in _suggest_other_tasks(text, chosen)]
+    return replace(error, hint=error.hint + "".join(others))
 
 
 def _suggest_other_tasks(text: Path | None, chosen: TaskSpec) -> Iterator[str]:

@@ -13,8 +13,10 @@ from launcher.commands.from_weights import RunFileRequest as WeightsRequest
 from launcher.commands.from_weights import (
     default_device,
     determines_other_keys,
+    hint_at_other_tasks,
     notes_on_tasks,
     select_determining_keys,
+    text_column,
     write_from_weights,
     write_run_file,
 )
@@ -23,7 +25,7 @@ from launcher.commands.previewed_text import (
     preview_by_line,
     preview_text,
     warn_of_one_document,
-    warn_of_text,
+    warn_of_skipped_files,
 )
 from launcher.commands.starter_file import Device, SizeName, StarterInputs, starter_yaml
 from launcher.terminal import console
@@ -175,12 +177,17 @@ def _text_or_dataset(request: InitRequest) -> tuple[Path | None, str | None]:
 
 def _make_starter(request: InitRequest) -> StarterInputs:
     text, dataset = _text_or_dataset(request)
-    found = None if text is None else preview_text(text)
+    spec = text_task(is_causal=request.task == text_task(is_causal=True).name)
+    column = text_column(select_determining_keys(request.overrides), spec)
+    try:
+        found = None if text is None else preview_text(text, column)
+    except ProjectError as error:
+        raise error if request.task else hint_at_other_tasks(error, text, spec) from None
     by_line = preview_by_line(text, found) if text is not None and found is not None else None
     found = by_line or found
     device = request.device or default_device()
     if found is not None:
-        warn_of_text(found, request.file)
+        warn_of_skipped_files(found)
     return StarterInputs(
         text="" if text is None else str(text),
         dataset=dataset or "",
@@ -191,7 +198,8 @@ def _make_starter(request: InitRequest) -> StarterInputs:
         has_evaluation=found is not None and found.num_eval_files > 0,
         documents=None if found is None else found.documents,
         is_by_line=by_line is not None,
-        causal_task=request.task if request.task == text_task(is_causal=True).name else None,
+        causal_task=spec.name if spec.predicts == "next" else None,
+        text_column=column,
     )
 
 

@@ -15,7 +15,7 @@ from neobert.config.text_formats import MARKDOWN, TEXT
 from neobert.data.sources.file_listing import resolve_paths
 from neobert.data.sources.file_selection import select_files
 from neobert.data.sources.preview import Preview, group_by_use, preview_local_text
-from neobert.data.sources.rows import RowFormat, text_rows
+from neobert.data.sources.rows import TEXT_SETTING, RowFormat, text_rows
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import listed
 from neobert.printable import printable
@@ -24,19 +24,17 @@ BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 HEAD_BYTES = 2**20
 LONG_DOCUMENT = 2**17
 """Size in bytes above which a file in a folder is rarely a single document."""
-SET_COLUMN = "set dataset.text_column"
 PAGE_WIDTH = 100
 """Maximum mean length of lines that are wrapped for a page, in characters."""
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
 
-def preview_text(text: Path, *, document_per_line: bool = False) -> Preview:
-    """Preview the text. Raises ProjectError if no run could read it, whatever text column it sets."""
-    dataset = DatasetConfig(path=str(text), document_per_line=document_per_line)
+def preview_text(text: Path, column: str | None, *, document_per_line: bool = False) -> Preview:
+    """Preview the text, which a table has in `column`. Raises ProjectError if no run could read it."""
+    dataset = DatasetConfig(path=str(text), text_column=column, document_per_line=document_per_line)
     found = preview_local_text(dataset, text_rows(dataset))
-    error = found.error
-    if error is not None and SET_COLUMN not in error.hint:
-        raise as_text_option_error(error)
+    if found.error is not None:
+        raise as_text_option_error(found.error)
     return found
 
 
@@ -44,22 +42,20 @@ def preview_by_line(text: Path, preview: Preview) -> Preview | None:
     """Preview a text of one document with a document per line; None if its lines are short, as on a page."""
     if preview.documents != 1 or {*preview.formats} - {TEXT, *MARKDOWN}:
         return None
-    by_line = preview_text(text, document_per_line=True)
+    by_line = preview_text(text, None, document_per_line=True)
     lines = by_line.sample
     return by_line if len(lines) > 1 and sum(map(len, lines)) > PAGE_WIDTH * len(lines) else None
 
 
 def as_text_option_error(error: ProjectError) -> ProjectError:
-    """Rephrase an error about `dataset.path` as one about the option `--text`."""
+    """Rephrase an error about keys of the text as one about options."""
     hint = error.hint.replace("set dataset.path to", "set --text to")
+    hint = hint.replace(f"set {TEXT_SETTING} to", f"set --{TEXT_SETTING} to")
     return ProjectError("unusable-path", error.message, hint, error.place, EXIT_USAGE)
 
 
-def warn_of_text(preview: Preview, file: Path) -> None:
-    """Log warnings about a text column that the run file has to name, and about files that are not read."""
-    if preview.error is not None:
-        hint = preview.error.hint.replace(SET_COLUMN, f"in {file}, {SET_COLUMN}")
-        warn(preview.error.located_message, hint)
+def warn_of_skipped_files(preview: Preview) -> None:
+    """Log warnings about files that are not read."""
     for each in preview.left_out:
         if each.reason:
             warn(f"not read: {each.num_files:,} x {each.kind} ({each.example}: {each.reason})", each.hint)

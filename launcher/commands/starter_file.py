@@ -9,6 +9,7 @@ from typing import Literal
 
 from launcher.commands.held_out_documents import HELD_OUT, HOLDING_OUT, held_out_keys
 from launcher.commands.run_file_entries import Entry, entries_yaml
+from neobert.data.sources.rows import TEXT_SETTING
 
 Device = Literal["cpu", "gpu"]
 SizeName = Literal["tiny", "small", "base"]
@@ -81,6 +82,7 @@ class StarterInputs:
         documents: number of documents of the text; None if unknown.
         is_by_line: whether each line of the text is a document.
         causal_task: task of a causal model; None for an encoder.
+        text_column: column of the text; None for the usual names.
     """
 
     text: str
@@ -93,6 +95,7 @@ class StarterInputs:
     documents: int | None = None
     is_by_line: bool = False
     causal_task: str | None = None
+    text_column: str | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -123,6 +126,8 @@ def _run_file_entries(starter: StarterInputs, file: Path) -> Iterator[Entry]:
         yield Entry("tokenizer.algorithm", "bpe", "its tokens decode to the exact text")
     yield Entry("tokenizer.vocab_size", starter.vocab_size)
     yield _source_entry(starter)
+    if starter.text_column is not None:
+        yield Entry(TEXT_SETTING, starter.text_column)
     yield Entry("dataset.max_seq_length", size.max_seq_length, "tokens; longer documents are split")
     yield from _evaluation_entries(starter)
     yield from _rate_entries(starter, size)

@@ -39,6 +39,7 @@ from launcher.commands.starter_file import (
 )
 from launcher.commands.starting_weights import WEIGHTS, StartingWeights, with_rotary_base_for
 from neobert.config.schema import RunConfig
+from neobert.data.sources.rows import TEXT_SETTING
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
@@ -87,6 +88,7 @@ class RunFileInputs:
         bytes_per_token: estimate for the text.
         has_evaluation: whether other files are for evaluation, so that no training row is held out.
         table: columns and labels of the labelled rows; None for other tasks.
+        text_column: named column of plain text; None for the usual names.
         context: tokens per row; None for as many as cover the texts.
         adapter: type of the adapter; None trains all weights.
     """
@@ -106,6 +108,7 @@ class RunFileInputs:
     device: Device
     context: int | None = None
     adapter: str | None = None
+    text_column: str | None = None
 
 
 def run_file_yaml(request: RunFileInputs) -> str:
@@ -135,6 +138,7 @@ def _run_file_entries(request: RunFileInputs) -> Iterator[Entry]:
     config = resolve_entries(first, request.device)
     shape = model_shape(config, 1)
     yield Entry(*request.text)
+    yield from () if request.text_column is None else [Entry(TEXT_SETTING, request.text_column)]
     if request.context is not None:
         assert request.weights is not None
         longer = context_keys(config, shape, request.weights, request.context, request.lengths)

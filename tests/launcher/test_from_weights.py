@@ -33,6 +33,7 @@ TASKS = {
     "small.csv": "classification",
     "tagged.jsonl": "token_classification",
 }
+REVIEW = ("--dataset.text_column", "review")
 REVIEWS = [("a fine film", "positive"), ("dull and far too long", "negative")]
 
 
@@ -342,7 +343,7 @@ def test_train_writes_the_file_once_and_trains_it(launch, command):
     labelled = ("train", "--model-name", "model", "--text", "reviews.csv", "--task", "classification")
     assert command(*labelled, "--dry-run").code == 0
     assert resolve_run(None, ["model-reviews.yaml"]).config.classification.label_names
-    other = ("train", "--from", "model", "--text", "reviews.csv", "--dry-run")
+    other = ("train", "--from", "model", "--text", "reviews.csv", *REVIEW, "--dry-run")
     assert "replaced an unedited file without a run: model-reviews.yaml" in command(*other).err
     assert resolve_run(None, ["model-reviews.yaml"]).config.task == "pretrain"
     with Path("model-reviews.yaml").open("a", encoding="utf-8") as edited:
@@ -372,7 +373,7 @@ def test_a_table_with_labels_and_no_task_is_read_as_text_and_says_so(command, mo
     monkeypatch.setattr(
         labelled_table, "read_table", lambda file, rows: [reads.append(file), read(file, rows)][1]
     )
-    answer = command("train", "--from", "model", "--text", "reviews.csv", "--dry-run")
+    answer = command("train", "--from", "model", "--text", "reviews.csv", *REVIEW, "--dry-run")
     assert (
         "reviews.csv is read as plain text; to train on its labels, add --task classification\n" in answer.err
     )
@@ -380,7 +381,7 @@ def test_a_table_with_labels_and_no_task_is_read_as_text_and_says_so(command, mo
     assert (
         "is read as plain text" not in command("train", "--from", "model", "--text", "notes", "--dry-run").err
     )
-    new = command("init", "new.yaml", "--text", "reviews.csv", "--device", "cpu", "--json").json
+    new = command("init", "new.yaml", "--text", "reviews.csv", *REVIEW, "--device", "cpu", "--json").json
     assert new["inferred"] == [
         "reviews.csv is read as plain text; to train on its labels, add --task classification"
     ]
@@ -391,7 +392,7 @@ def test_a_task_that_infers_nothing_stops_no_other_task(command, monkeypatch):
     for name in ("contrastive", "sft"):
         keys = replace(SPECS[name].keys, package="neobert.tasks.pretraining")
         monkeypatch.setitem(SPECS, name, replace(SPECS[name], keys=keys))
-    command("init", "new.yaml", "--text", "reviews.csv", "--device", "cpu").passed()
+    command("init", "new.yaml", "--text", "reviews.csv", *REVIEW, "--device", "cpu").passed()
     refused = command("init", "b.yaml", "--text", "reviews.csv", "--task", "contrastive")
     assert refused.code == 2
     message = "init infers no columns for task contrastive: there is no neobert.tasks.pretraining.inferred"
@@ -404,9 +405,8 @@ def test_a_table_of_answers_in_other_columns_has_a_note_on_their_task(question, 
     write_model(Path("model"), "llama")
     text = f"{question},{answer}\n" + "some words,other words\n" * 9
     Path("faq.csv").write_text(text, encoding="utf-8")
-    new = command(
-        "init", "new.yaml", "--from", "model", "--text", "faq.csv", "--device", "cpu", "--json"
-    ).json
+    init = ("init", "new.yaml", "--from", "model", "--text", "faq.csv", "--device", "cpu", "--json")
+    new = command(*init, "--dataset.text_column", question).json
     columns = f"rename columns '{question}' and '{answer}' to prompt and completion"
     assert new["inferred"] == [
         f"faq.csv is read as plain text; to train on its answers, {columns}, and add --task sft"

@@ -158,11 +158,25 @@ def test_the_steps_are_bounded_by_the_text(num_bytes, task, max_steps, comment, 
     assert line.endswith(comment)
 
 
-def test_a_column_to_name_and_files_that_are_not_read_are_warnings(text, command):
+@pytest.mark.parametrize("task", [(), ("--task", "causal")])
+def test_the_column_of_the_text_is_named_or_given(task, command):
+    Path("reviews.csv").write_text("id,body,label\n" + "1,so good,a\n2,so bad,b\n" * 20)
+    answer = command("init", "--text", "reviews.csv", "--device", "cpu", *task)
+    hint = "set --dataset.text_column to one of the columns: 'id', 'body', 'label'"
+    hint += "" if task else "; or, to train on its labels, add --task classification"
+    assert f"none of the columns is named text, sentence, content [unusable-path]\n  = hint: {hint}\n" in (
+        answer.err
+    )
+    assert not Path("run.yaml").exists()
+    named = ("init", "--text", "reviews.csv", "--device", "cpu", *task, "--dataset.text_column", "body")
+    assert command(*named).code == 0
+    assert resolve_run(None, ["run.yaml"]).config.dataset.text_column == "body"
+    other = command("init", "b.yaml", *named[1:], "--classification.label_column", "label")
+    other.refused(2, f"task {task[1] if task else 'pretrain'} does not read classification.label_column")
+
+
+def test_files_that_are_not_read_are_warnings(text, command):
     Path("reviews.csv").write_text("id,body\n1,good\n")
-    answer = command("init", "--text", "reviews.csv", "--device", "cpu")
-    assert answer.code == 0
-    assert "hint: in run.yaml, set dataset.text_column to one of the columns: 'id', 'body'" in answer.err
     answer = command("init", "b.yaml", "--text", ".", "--device", "cpu")
     assert "not read: 1 x .csv (reviews.csv: none of the columns is named text" in answer.err
 

@@ -123,11 +123,9 @@ def test_a_table_of_pairs_without_a_task_names_the_task(command):
     write_pairs(60)
     write_model(Path("model"))
     before = sorted(os.listdir())
-    assert (
-        "to train on its pairs, add --task contrastive"
-        in command("init", "--from", "model", "--text", "pairs.jsonl").out
-    )
-    assert sorted(os.listdir()) == sorted([*before, "run.yaml"])
+    answer = command("init", "--from", "model", "--text", "pairs.jsonl")
+    answer.refused(2, "'query', 'positive'; or, to train on its pairs, add --task contrastive")
+    assert sorted(os.listdir()) == before
 
 
 def test_another_name_of_an_option_is_not_taken_for_the_form_of_the_output(command):
