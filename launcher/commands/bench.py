@@ -121,7 +121,7 @@ def refuse_undeclared_differences(
     overridden = [override.partition("=")[0].strip() for override in arguments.b_overrides]
     unnamed = [key for key in differences if not _is_declared(key, (*overridden, *arguments.differing))]
     if unnamed:
-        values = "; ".join(f"{key}: {_values_text(differences[key])}" for key in unnamed)
+        values = "; ".join(f"{key}: {' and '.join(map(show_value, differences[key]))}" for key in unnamed)
         raise ProjectError(
             "bench-unnamed-difference",
             f"the two configs differ in keys that --differing does not name: {values}",
@@ -177,10 +177,6 @@ def read_report(path: Path) -> dict[str, Any]:
 
 def _is_declared(key: str, names: Iterable[str]) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in names)
-
-
-def _values_text(values: tuple[Any, Any]) -> str:
-    return " and ".join(map(show_value, values))
 
 
 def bench_text(report: Mapping[str, Any]) -> str:

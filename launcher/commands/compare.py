@@ -79,7 +79,8 @@ def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
     names = _shorten_names(relative_names(folders), console.terminal_width())
     runs = [_read_compared_run(*each, axis) for each in zip(folders, names, statuses, strict=True)]
     differing = differing_keys(runs)
-    tables = {} if TASK in differing else {name: metric_rows(runs, name) for name in _metric_names(runs)}
+    metrics = dict.fromkeys([TRAIN_LOSS, EVAL_LOSS, *(each.metric for each in runs)])
+    tables = {} if TASK in differing else {name: metric_rows(runs, name) for name in metrics}
     if output_format == "json":
         console.write(result_json(_as_json(runs, axis, differing, tables)))
     else:
@@ -133,11 +134,6 @@ def differing_keys(runs: Sequence[ComparedRun]) -> list[str]:
 _NONE = object()
 
 
-def _metric_names(runs: Sequence[ComparedRun]) -> list[str]:
-    """Return the names of the metrics to compare: both losses, and the metrics that select checkpoints."""
-    return list(dict.fromkeys([TRAIN_LOSS, EVAL_LOSS, *(each.metric for each in runs)]))
-
-
 def metric_rows(runs: Sequence[ComparedRun], name: str) -> list[MetricRow]:
     """Return rows with the values of a metric in all runs, at equal steps or token counts.
 
@@ -169,13 +165,9 @@ def _origin_text(run: ComparedRun, key: str) -> str:
     origin = Origin(
         kind if kind in ("default", "override", "run") else "file",
         Path(str(file)).name,
-        _integer_or_zero(line),
+        line if isinstance(line, int) else 0,
     )
     return printable(origin_text(origin))
-
-
-def _integer_or_zero(value: object) -> int:
-    return value if isinstance(value, int) else 0
 
 
 def _config_value_text(run: ComparedRun, key: str) -> str:

@@ -213,10 +213,10 @@ def run_generation(
     with output_folder(output) as place:
         file = place / "generation.json"
 
-        def report_text(report: Report) -> str:
-            return _continuations_text(report, None if output is None else file)
-
-        evaluate_in_child("generation", request, file, report_text, output_format)
+        saved = None if output is None else file
+        evaluate_in_child(
+            "generation", request, file, lambda report: _continuations_text(report, saved), output_format
+        )
     return EXIT_OK
 
 

@@ -45,7 +45,8 @@ def run(key: str, selection: Selection, output_format: str) -> int:
     derived = dict(plan_run(resolved).derived_values())
     name = key.removeprefix(PLAN)
     if key not in all_keys() and name in derived:
-        _print_explanation(_plan_json(name, derived[name]), output_format)
+        value, reason = derived[name].value, derived[name].reason
+        _print_explanation({"key": PLAN + name, "value": value, "reason": reason}, output_format)
         return EXIT_OK
     try:
         info = describe_key(_full_key(key))
@@ -91,10 +92,6 @@ def _with_suggestions(error: ProjectError, key: str, derived: Mapping[str, Deriv
     elif is_plan:
         error.hint = f"values of the plan: {', '.join(derived)}"
     return error
-
-
-def _plan_json(name: str, derived: Derived[Any]) -> dict[str, Any]:
-    return {"key": PLAN + name, "value": derived.value, "reason": derived.reason}
 
 
 def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:

@@ -30,7 +30,8 @@ def run(paths: Sequence[Path], output: Path | None) -> int:
     """
     paths = paths or [newest_run()]
     folders = _sort_by_loss(select_runs([run for path in paths for run in _runs_below(path) or [path]]))
-    path = output or _first_folder(paths) / (FILE if len(folders) == 1 else FILE_OF_SEVERAL)
+    name = FILE if len(folders) == 1 else FILE_OF_SEVERAL
+    path = output or next(each for each in paths if each.is_dir()) / name
     require_writable(path, "pass another file with --output")
     drawn = folders[:MAX_RUNS]
     if len(drawn) < len(folders):
@@ -39,7 +40,7 @@ def run(paths: Sequence[Path], output: Path | None) -> int:
         )
     names = relative_names(drawn)
     with activity(f"reading {counted(len(drawn), 'run')}"):
-        records = [replace(read_run(each), name=name) for each, name in zip(drawn, names, strict=True)]
+        records = [replace(read_run(each), name=own) for each, own in zip(drawn, names, strict=True)]
         page = render_page(records)
     write_text(path, page)
     console.write(printable(str(path.absolute())))
@@ -60,7 +61,3 @@ def _sort_by_loss(folders: Sequence[Path]) -> list[Path]:
     now = datetime.now(UTC)
     losses = {folder: read_status(folder, now).evaluation.get(EVAL_LOSS) for folder in folders}
     return sorted(folders, key=lambda folder: (losses[folder] is None, losses[folder] or 0.0))
-
-
-def _first_folder(paths: Sequence[Path]) -> Path:
-    return next(path for path in paths if path.is_dir())

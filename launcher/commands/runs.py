@@ -46,9 +46,11 @@ def run(root: Path | None, output_format: str) -> int:
     """Print the runs below `root`, newest heartbeat first; None selects `runs` or the current directory."""
     folder = root or default_root()
     now = datetime.now(UTC)
-    listed = sorted(
-        (_read_listed_run(run.folder, run.problem, now) for run in find_runs(folder)), key=_sort_key
-    )
+    listed = [
+        ListedRun(each.folder, None if each.problem else read_status(each.folder, now), each.problem)
+        for each in find_runs(folder)
+    ]
+    listed.sort(key=_sort_key)
     if output_format == "json":
         console.write(result_json({"runs": [each.as_json() for each in listed]}))
     elif listed:
@@ -56,10 +58,6 @@ def run(root: Path | None, output_format: str) -> int:
     else:
         console.write(printable(f"no runs below {folder}"))
     return EXIT_OK
-
-
-def _read_listed_run(folder: Path, problem: str, now: datetime) -> ListedRun:
-    return ListedRun(folder, None if problem else read_status(folder, now), problem)
 
 
 def _sort_key(listed: ListedRun) -> tuple[bool, float, str]:

@@ -247,7 +247,7 @@ def _run_checks(
     levels = default_levels(resolved)
     inputs = rehearsal_inputs(resolved) if Level.REHEARSAL in levels and not given else {}
     kept = kept_receipts.find_receipt(resolved, inputs)
-    again = kept_receipts.remeasured_groups() if kept else frozenset[str]()
+    again = kept_receipts.REMEASURED if kept else frozenset[str]()
 
     def examine_with(receipt: Receipt | None, trainer: WaitingChild | None = trainer) -> Examination:
         return examine(

@@ -110,12 +110,8 @@ def _run_data(run: RunRecord, panels: Sequence[Panel], events: Iterable[Timeline
 
 
 def _line_data(series: Series) -> dict[str, Any]:
-    points = series.points
-    return {"steps": [step for step, _ in points], "values": [_rounded_value(value) for _, value in points]}
-
-
-def _rounded_value(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")
+    values = [float(f"{value:.{DIGITS}g}") for _, value in series.points]
+    return {"steps": [step for step, _ in series.points], "values": values}
 
 
 def _csp_hash(content: str) -> str:

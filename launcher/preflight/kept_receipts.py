@@ -35,6 +35,8 @@ LONGEST_S = 168.0 * SECONDS_PER_HOUR
 """Maximum of `guard.receipt_ttl_hours`, in seconds."""
 IDENTITY = {"software", "git", "gpus"}
 LOADED = "loaded files"
+REMEASURED = frozenset({"imports", "inspection"})
+"""Groups of facts that are measured despite a stored receipt."""
 OWN = 0o600
 
 
@@ -82,11 +84,6 @@ def find_receipt(run: ResolvedRun, inputs: Mapping[str, str]) -> Receipt | None:
     probes = [probe for probe in (*levels.HOST_PROBES, *levels.GPU_PROBES) if probe.group in IDENTITY]
     facts = collect(probes, Subject(run.config, run_directory(run), Path.cwd()))
     return receipt if is_unchanged(receipt, run, facts) else None
-
-
-def remeasured_groups() -> frozenset[str]:
-    """Return the groups of facts that are measured despite a stored receipt."""
-    return frozenset({"imports", "inspection"})
 
 
 def is_same_content(receipt: Receipt, examination: Examination) -> bool:

@@ -48,7 +48,9 @@ def make_receipt(examination: Examination) -> Receipt:
         levels=tuple(str(level) for level in examination.levels),
         checks=tuple(report["checks"]),
         waivers=tuple(
-            _waiver_json(waiver) for waiver in run.config.waivers if _is_applied(waiver, waived, report)
+            {name: str(value) for name, value in asdict(waiver).items()}
+            for waiver in run.config.waivers
+            if _is_applied(waiver, waived, report)
         ),
         hostname=facts.host.hostname if facts.host else "",
         unguarded=examination.unguarded,
@@ -93,10 +95,6 @@ def code_version(facts: Facts) -> str:
 def _is_applied(waiver: Waiver, waived: set[str], report: Mapping[str, Any]) -> bool:
     accepted = {check["id"] for check in report["checks"] if check["message"].startswith("waived: ")}
     return waiver.code in waived | accepted
-
-
-def _waiver_json(waiver: Waiver) -> dict[str, Any]:
-    return {name: str(value) for name, value in asdict(waiver).items()}
 
 
 def read_receipt_for_run(path: Path, run: ResolvedRun) -> Receipt:

@@ -14,6 +14,7 @@ from validators.facts_io import parse_record
 from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
 
 Ranks = Sequence[Record]
+SCHEDULE_FIELDS = ("step", "learning_rate", "schedule_position")
 COPIED_FIELDS = (
     "worst_case",
     "precision",
@@ -55,6 +56,7 @@ def combine_records(
         outside: memory of rank 0 as reported by the driver and the operating system.
     """
     first = fresh[0] or next(each for each in fresh if each)
+    memories = [each["memory"] for each in fresh if each.get("memory")]
     content: dict[str, Any] = {
         "device": first.get("device", "cpu"),
         "device_name": first.get("device_name", ""),
@@ -62,8 +64,8 @@ def combine_records(
         "duration_s": round(duration_s, 2),
         "out_of_memory": next((each["out_of_memory"] for each in fresh if each.get("out_of_memory")), ""),
         **{name: first[name] for name in COPIED_FIELDS if name in first},
-        "memory": _highest_memory([each["memory"] for each in fresh if each.get("memory")]),
-        "schedule": [_schedule_record(line) for line in first.get("trace", ())],
+        "memory": max(memories, key=lambda each: each["peak_reserved_mib"], default=None),
+        "schedule": [{name: line[name] for name in SCHEDULE_FIELDS} for line in first.get("trace", ())],
         "resumes": list(_resume_comparisons(fresh, resumes)),
         "telemetry": _telemetry_record(first, outside),
         "keys_read": sorted(set(first["keys_read"]).union(*(each[0]["keys_read"] for each in resumes))),
@@ -79,15 +81,6 @@ def combine_records(
         return parse_record(RehearsalFacts, replace_nonfinite(content))
     except ProjectError as error:
         raise IncompleteError(f"the rehearsal's report is invalid: {error.message}") from None
-
-
-def _highest_memory(memories: Sequence[Record]) -> Record | None:
-    """Return the memory record with the highest peak of reserved memory, or None if there are no records."""
-    return max(memories, key=lambda each: each["peak_reserved_mib"], default=None)
-
-
-def _schedule_record(line: Record) -> Record:
-    return {name: line[name] for name in ("step", "learning_rate", "schedule_position")}
 
 
 def _telemetry_record(first: Record, outside: Mapping[str, Any]) -> Record | None:

@@ -39,9 +39,8 @@ def probe_distributed(subject: Subject) -> DistributedFacts:
     count = subject.config.distributed.nproc_per_node
     with resolved_file(subject) as resolved:
         failure = _run_torchrun(resolved, count)
-        answers = {
-            rank: answer for rank in range(count) if (answer := read_json(_report_path(resolved, rank)))
-        }
+        reports = [read_json(resolved.with_name(f"rank_{rank}.json")) for rank in range(count)]
+        answers = {rank: report for rank, report in enumerate(reports) if report}
         stages = {rank: _read_last_stage(resolved, rank) for rank in range(count)}
     if isinstance(failure, TimedOutError):
         raise TimedOutError(f"{failure}; {_stages_text(stages)}")
@@ -69,10 +68,6 @@ def _run_torchrun(resolved: Path, count: int) -> Exception | None:
     # torchrun ends with a table that does not name the error of the rank.
     error = FIRST_ERROR.search(ended.stderr.decode(errors="replace"))
     return IncompleteError(f"torchrun: {error[1]}") if error else failure_error(command, ended)
-
-
-def _report_path(resolved: Path, rank: int) -> Path:
-    return resolved.with_name(f"rank_{rank}.json")
 
 
 def _read_last_stage(resolved: Path, rank: int) -> str:

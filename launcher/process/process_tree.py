@@ -112,7 +112,8 @@ def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -
     it does not continue beyond the step in which it was stopped.
     """
     files = {rank: stacks_path(folder, rank) for rank in workers}
-    before = {rank: _append_heading(files[rank], why) for rank in workers}
+    heading = f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {why}\n"
+    before = {rank: _append(file, heading) for rank, file in files.items()}
     for each in workers.values():
         with suppress(psutil.Error):
             each.send_signal(DUMP_SIGNAL)
@@ -141,10 +142,6 @@ def _ends_with_newline(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)  # a file of stacks has a heading at least
         return file.read() == b"\n"
-
-
-def _append_heading(path: Path, why: str) -> int:
-    return _append(path, f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {why}\n")
 
 
 def _append(path: Path, text: str) -> int:

@@ -66,7 +66,7 @@ def page_lines(snapshot: Snapshot, terminal: TerminalSize) -> list[str]:
         "",
         *_rank_lines(snapshot, terminal),
     ]
-    alerts = _fold_alerts(_alerts(snapshot), terminal.width)
+    alerts = [line for each in _alerts(snapshot) for line in fold(f"! {each}", terminal.width).splitlines()]
     room = terminal.height - len(top) - len(below) - (min(ALERT_ROWS, len(alerts) + 2) if alerts else 0)
     charts = _charts(snapshot)
     heights = _chart_heights(len(charts), min(room, max(CHART_ROWS, terminal.height // 2)))
@@ -301,10 +301,6 @@ def _silent_ranks(snapshot: Snapshot) -> Iterator[tuple[int, float]]:
     for rank, view in snapshot.ranks.items():
         if view.age_s is not None and view.age_s > limit_s:
             yield rank, view.age_s
-
-
-def _fold_alerts(alerts: Sequence[str], width: int) -> list[str]:
-    return [line for alert in alerts for line in fold(f"! {alert}", width).splitlines()]
 
 
 def _first_alerts(alerts: Sequence[str], room: int, width: int) -> list[str]:

@@ -84,15 +84,10 @@ def write_run(
     write_json(folder / RESOLVED, to_dict(run.config))
     make_folder(folder / LOGS)
     _write_run_files(run, files, folder)
-    write_json(folder / PROVENANCE, origins_json(run))
+    write_json(folder / PROVENANCE, {path: origin._asdict() for path, origin in run.origins.items()})
     diff = _keep_diff(staging / DIFF, folder, examination)
     write_manifest(folder, {**describe_launch(examination), **launch, "diff": diff}, earlier_outcome)
     write_results(examination, folder)
-
-
-def origins_json(run: ResolvedRun) -> dict[str, Any]:
-    """Return the origin of every config value as JSON values, by key."""
-    return {path: origin._asdict() for path, origin in run.origins.items()}
 
 
 def _write_run_files(run: ResolvedRun, files: Sequence[Path], folder: Path) -> None:

@@ -129,6 +129,8 @@ def summarize_run(
     checkpoint = latest_checkpoint(folder / CHECKPOINTS)
     best = find_best(read_json(folder / RESOLVED), history)
     has_best = best is not None and best.step in checkpoint_steps(folder / CHECKPOINTS)
+    # Resuming again would fail too if the trainer rejected the checkpoint.
+    is_rejected = error is not None and error.code == BROKEN_RESUME
     return Summary(
         status=str(outcome.get("status") or _status_of_code(exit_code)),
         exit_code=exit_code,
@@ -143,7 +145,7 @@ def summarize_run(
         run_directory=str(folder),
         restarts=len(get_list(read_json(folder / MANIFEST), "restarts")),
         message=_end_message(outcome, error, code, folder) if exit_code not in WITHOUT_MESSAGE else "",
-        next_command="" if _is_rejected_resume(error) else next_command(exit_code, checkpoint, folder),
+        next_command="" if is_rejected else next_command(exit_code, checkpoint, folder),
         corpus_shares=_corpus_shares(history.trained),
         first_evaluation=evaluation_metrics(first),
         last_evaluation=evaluation_metrics(last),
@@ -254,11 +256,6 @@ def _signal_text(code: int) -> str:
 def _last_line(log: Path) -> str:
     lines = last_lines(log, TAIL_BYTES)
     return next((line.decode(errors="replace").strip() for line in reversed(lines) if line.strip()), "")
-
-
-def _is_rejected_resume(error: ProjectError | None) -> bool:
-    """Return whether the trainer rejected the checkpoint, so that resuming again would fail too."""
-    return error is not None and error.code == BROKEN_RESUME
 
 
 def _corpus_shares(line: Record) -> dict[str, float]:

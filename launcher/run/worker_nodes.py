@@ -115,17 +115,11 @@ def require_free_port(topology: Topology, environment: Mapping[str, str] = os.en
         socket.create_server(("", int(port))).close()
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise _port_in_use_error(port) from None
-
-
-def _port_in_use_error(port: str) -> ProjectError:
-    return ProjectError(
-        code="port-taken",
-        message=f"rendezvous port {port} is already in use",
-        hint=f"choose a free port, or find the process that uses port {port}: ss -ltnp 'sport = :{port}'",
-        place="--rdzv-endpoint",
-        exit_code=EXIT_CHECK_FAILED,
-    )
+            message = f"rendezvous port {port} is already in use"
+            hint = (
+                f"choose a free port, or find the process that uses port {port}: ss -ltnp 'sport = :{port}'"
+            )
+            raise ProjectError("port-taken", message, hint, "--rdzv-endpoint", EXIT_CHECK_FAILED) from None
 
 
 def _rendezvous_error(message: str, hint: str) -> ProjectError:

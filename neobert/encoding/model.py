@@ -226,18 +226,13 @@ def _build_inference_model(model: NeoBERTLMHead, device: torch.device, dtype: to
 def _load_transformers(
     folder: Path, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool
 ) -> InferenceModel:
-    auto_class = _auto_class_for(read_json(folder / "config.json")["model_type"])
+    auto_class = CAUSAL if is_causal(read_json(folder / "config.json")["model_type"]) else MASKED
     model, absent, _ = read_model(auto_class, folder, WHOLE_MODEL)
     base = f"{model.base_model_prefix}."
     needed = [name for name in absent if needs_decoder or name.startswith(base)]
     refuse_missing_weights(needed, folder, "pass a complete checkpoint")
     backbone = packed_backbone(model, auto_class, folder, device, dtype)
     return InferenceModel(TokenObjective(backbone, targets_only=True), "torch", device, dtype)
-
-
-def _auto_class_for(model_type: str) -> str:
-    """Return the auto class with a language-modeling head: causal if the architecture is, else masked."""
-    return CAUSAL if is_causal(model_type) else MASKED
 
 
 def packed_backbone(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import nn
 from torch.optim import Adam, AdamW
 
@@ -24,7 +23,7 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     Vectors (norms, biases) and embeddings, including a tied decoder, have no weight decay. Empty groups are
     left out.
     """
-    spared = {id(parameter) for parameter in _embedding_weights(model)}
+    spared = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     decayed: list[nn.Parameter] = []
     kept: list[nn.Parameter] = []
     for parameter in model.parameters():
@@ -33,7 +32,3 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
             (kept if is_spared else decayed).append(parameter)
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
-
-
-def _embedding_weights(model: nn.Module) -> list[torch.Tensor]:
-    return [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]

@@ -36,10 +36,6 @@ class Occurrence:
     first: int
     detail: str
 
-    def with_another(self) -> Occurrence:
-        """Return the occurrence with its count raised by one."""
-        return replace(self, count=self.count + 1)
-
 
 def merge_occurrences(
     mine: dict[str, Occurrence], theirs: dict[str, Occurrence], num_documents: int

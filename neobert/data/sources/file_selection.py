@@ -80,10 +80,6 @@ class SkippedFiles(NamedTuple):
         """Return the number and kind of the files, the first of them, the reason and a hint to read them."""
         return f"not read: {self.num_files:,} x {self.kind} ({self.example}: {self.reason}); {self.hint}"
 
-    def with_one_more(self) -> SkippedFiles:
-        """Return a copy that counts one more file."""
-        return self._replace(num_files=self.num_files + 1)
-
 
 @dataclass(frozen=True, slots=True)
 class FileSelection:
@@ -98,8 +94,8 @@ class FileSelection:
         Only the first hint of a kind and reason is kept.
         """
         known = self.left_out.get((kind, reason))
-        new = SkippedFiles(kind, file.name, reason, hint) if known is None else known.with_one_more()
-        self.left_out[kind, reason] = new
+        known = known or SkippedFiles(kind, file.name, reason, hint, num_files=0)
+        self.left_out[kind, reason] = known._replace(num_files=known.num_files + 1)
 
     def describe_skipped_files(self) -> str:
         """Return the five most frequent kinds of files that are not read, such as `2 x .html, 1 x .csv`."""

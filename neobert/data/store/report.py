@@ -22,7 +22,8 @@ OPTIONAL_COUNTS = ("one_sided", "labels", "words", "conversations", "stops", "fa
 def split_report(label: str, counts: Counts) -> dict[str, Any]:
     """Return the counts of a split's documents, segments and tokens."""
     report = {"source": label, **asdict(counts), "truncation_share": round(counts.truncation_share, 6)}
-    report["histogram"] = _histogram_bins(counts.histogram)
+    # [maximum length, number of documents] of each non-empty bin
+    report["histogram"] = [[1 << power, count] for power, count in enumerate(counts.histogram) if count]
     return {name: value for name, value in report.items() if name not in OPTIONAL_COUNTS or value}
 
 
@@ -55,8 +56,3 @@ def count_tokens_to_read(
     tokens_in_rows = shape.max_examples * text.statistics.mean
     tokens = microbatches * (shape.capacity * fill if shape.is_packed else tokens_in_rows)
     return tokens if trainer.max_epochs is None else min(tokens, trainer.max_epochs * text.num_tokens)
-
-
-def _histogram_bins(counts: list[int]) -> list[list[int]]:
-    """Return [maximum length, number of documents] of each non-empty bin."""
-    return [[1 << power, count] for power, count in enumerate(counts) if count]

@@ -22,7 +22,8 @@ def ascii_tokenizer(backend: Tokenizer) -> Tokenizer | None:
     content = json.loads(backend.to_str())
     normalizer = _ascii_normalizer(content["normalizer"])
     # The normalizer also changes added tokens, and "café" may be "cafe" to the whole normalizer only.
-    if normalizer == content["normalizer"] or not _has_ascii_tokens(content):
+    is_ascii = all(token["content"].isascii() for token in content["added_tokens"])
+    if normalizer == content["normalizer"] or not is_ascii:
         return None
     return Tokenizer.from_str(json.dumps(content | {"normalizer": normalizer}))
 
@@ -37,7 +38,3 @@ def _ascii_normalizer(normalizer: dict[str, Any] | None) -> dict[str, Any] | Non
     if normalizer["type"] == "BertNormalizer":
         return normalizer | {"handle_chinese_chars": False, "strip_accents": False}
     return normalizer
-
-
-def _has_ascii_tokens(content: dict[str, Any]) -> bool:
-    return all(token["content"].isascii() for token in content["added_tokens"])

@@ -179,9 +179,10 @@ def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, 
             continue
         candidates.add(kernels)
         if kernels.replaces_blocks:
+            reason = "every backend was requested"
             for kernel in block_attention(row_length=0):
                 if block_attention_error(kernel) is None:
-                    candidates.add(_with_attention(kernels, kernel.name))
+                    candidates.add(dataclasses.replace(kernels, attention=kernel.name, reason=reason))
     return candidates
 
 
@@ -193,10 +194,6 @@ def selectable_kernels() -> list[tuple[str, str]]:
     attentions = [name for name in ATTENTION_CHOICES if name != "auto"]
     blocks = [name for name in reversed(BLOCKS) if name != "torch"]
     return [("torch", name) for name in attentions] + [(name, "auto") for name in blocks]
-
-
-def _with_attention(kernels: StepKernels, attention: str) -> StepKernels:
-    return dataclasses.replace(kernels, attention=attention, reason="every backend was requested")
 
 
 CORES_PER_PATH = 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -200,7 +200,7 @@ class _Batch:
         """Count a fault of conversation `number`, and keep the reason if it is the first of its kind."""
         faults = self.counts.faults
         if (before := faults.get(kind.value)) is not None:
-            faults[kind.value] = before.with_another()
+            faults[kind.value] = replace(before, count=before.count + 1)
         else:
             faults[kind.value] = Occurrence(
                 1, number, f"{reason}; the conversation begins with {_first_words(conversation)}"

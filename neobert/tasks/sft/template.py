@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import IO, Any
@@ -70,7 +70,7 @@ class _RenderProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "neobert.tasks.sft.rendering"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="ascii",
-            env=_child_environment(),
+            env={**os.environ, "TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"},
         )  # fmt: skip
         self._time_limit_s = template.time_limit_s
         self._send_line(asdict(template) | {"special_tokens": dict(template.special_tokens)})
@@ -133,10 +133,6 @@ def _start_process(template: ChatTemplate) -> _RenderProcess:
         child = _children[template] = _RenderProcess(template)
         finalize(template, child.stop)
     return child
-
-
-def _child_environment() -> Mapping[str, str]:
-    return {**os.environ, "TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
 
 
 def mark_tokens(text: str, tokens: re.Pattern[str]) -> str:
