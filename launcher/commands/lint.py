@@ -120,11 +120,12 @@ def run(request: LintRequest, output_format: str) -> int:
     report = combine_results(judged, strict=request.strict, has_folder=is_repository)
     if output_format != "text":
         print_report(report, output_format)
-        return report.exit_code
-    text = render(report, _fixable_findings(discovered.files, judged, report), quiet=request.quiet)
-    if text:
+    elif text := render(report, _fixable_findings(discovered.files, judged, report), quiet=request.quiet):
         console.write(text)
-    _log_notes(request, discovered, report, [one.note for one in judged if one.note])
+    if output_format == "text" and request.statistics:
+        _write_statistics(report)
+    if not request.quiet:
+        _log_notes(discovered, [one.note for one in judged if one.note])
     return report.exit_code
 
 
@@ -317,17 +318,16 @@ def _apply_fixes(files: Sequence[Path]) -> None:
     console.log(summary if num_problems else "nothing to fix in keys and values")
 
 
-def _log_notes(
-    request: LintRequest, discovered: DiscoveredFiles, report: Report, notes: Sequence[str]
-) -> None:
-    if request.statistics:
-        from launcher.terminal.table import format_columns
+def _write_statistics(report: Report) -> None:
+    from launcher.terminal.table import format_columns
 
-        times = Counter((finding.code, finding.name) for finding in report.findings)
-        rows = [[str(number), code, name] for (code, name), number in times.most_common()]
-        console.write(format_columns(rows, indent="  ") or "  no findings")
-    if request.quiet:
-        return
+    times = Counter((finding.code, finding.name) for finding in report.findings)
+    rows = [[str(number), code, name] for (code, name), number in times.most_common()]
+    console.write(format_columns(rows, indent="  ") or "  no findings")
+
+
+def _log_notes(discovered: DiscoveredFiles, notes: Sequence[str]) -> None:
+    """Log why texts were not checked, and the paths that were left out, in every format."""
     for note in notes[:MAX_NAMED]:
         console.log(printable(f"note: {note}"))
     if not discovered.files:

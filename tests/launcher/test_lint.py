@@ -155,12 +155,13 @@ def test_a_folder_s_pipe_is_not_waited_for(tmp_path):
     assert [other.path.name for other in found.left_out] == ["pipe.yaml"]
 
 
-def test_what_is_left_out_is_named_with_the_section_that_may_be_meant(command, tmp_path):
+@pytest.mark.parametrize("form", ["text", "github", "json", "junit", "sarif"])
+def test_what_is_left_out_is_named_with_the_section_that_may_be_meant(form, command, tmp_path):
     write(tmp_path / "run.yaml", PROD)
     write(tmp_path / "typo.yaml", "trianer: {max_steps: 5}\nmodle: {rope: true}\n")
     for number in range(10):
         write(tmp_path / f"a{number}.yaml", "name: ci\non: push\njobs: {}\ndata: {}\n")
-    answer = command("lint", tmp_path).passed()
+    answer = command("lint", tmp_path, "--output-format", form).passed()
     reported = [line for line in answer.err.splitlines() if line.startswith("left out")]
     why = "its top-level keys (trianer, modle) are not keys of a run file; did you mean trainer?"
     assert reported[0] == f"left out {tmp_path / 'typo.yaml'}: {why}"
