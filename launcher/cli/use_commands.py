@@ -13,7 +13,7 @@ from launcher.cli.groups import PROGRAM, app, exit_with
 )
 def _encode(
     folder: use_options.ModelFolder,
-    texts: use_options.TextsPath,
+    texts: use_options.Texts,
     output: use_options.EmbeddingsFile = None,
     index: use_options.IndexFolder = None,
     column: use_options.Column = None,
@@ -42,7 +42,7 @@ def _encode(
     file = output if index is None else index / EMBEDDINGS
     request = Request(
         folder=str(folder),
-        texts=str(texts),
+        texts=texts,
         output="" if file is None else str(file),
         is_index=index is not None,
         column=column,
@@ -95,7 +95,7 @@ def _search(
 )
 def _predict(
     folder: use_options.ModelFolder,
-    texts: use_options.RowsPath,
+    texts: use_options.Rows,
     output: use_options.PredictionsFile = None,
     column: use_options.TrainedColumn = None,
     pair_column: use_options.PairColumn = None,
@@ -117,7 +117,7 @@ def _predict(
 
     request = Request(
         folder=str(folder),
-        texts=str(texts),
+        texts=texts,
         output="" if output is None else str(output),
         column=column,
         pair_column=pair_column,

@@ -63,6 +63,14 @@ TextsPath = Annotated[
     Argument(
         metavar="TEXTS",
         help="Text file (one text per line), .jsonl, .csv, .tsv or .parquet, a dataset folder, "
+        "or the name of a Hub dataset.",
+    ),
+]
+Texts = Annotated[
+    str,  # a Path would change the text: `//` becomes `/`
+    Argument(
+        metavar="TEXTS",
+        help="Text file (one text per line), .jsonl, .csv, .tsv or .parquet, a dataset folder, "
         "the name of a Hub dataset, one text in quotes, or - for lines of standard input.",
     ),
 ]
@@ -162,8 +170,8 @@ IndexModel = Annotated[
 ]
 
 # predict
-RowsPath = Annotated[
-    Path,
+Rows = Annotated[
+    str,
     Argument(
         metavar="TEXTS",
         help="Table (.csv, .tsv, .jsonl or .parquet), text file (one text per line), a folder of "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -46,7 +47,7 @@ def run(request: EncodingRequest | PredictionRequest, output_format: str) -> int
     require_model_folder(folder)
     if isinstance(request, EncodingRequest) and request.is_index:
         make_folder(expand_user(request.output).parent)
-    with texts_and_output(Path(request.texts), Path(request.output) if request.output else None) as places:
+    with texts_and_output(request.texts, Path(request.output) if request.output else None) as places:
         texts, output = places
         content = replace(request, folder=str(folder.absolute()), texts=texts, output=output)
         report = _run_job(MODULES[type(request)], asdict(content))
@@ -105,7 +106,7 @@ def warn_of_lost_text(report: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def texts_and_output(texts: Path, output: Path | None) -> Iterator[tuple[str, str]]:
+def texts_and_output(texts: str, output: Path | None) -> Iterator[tuple[str, str]]:
     """Yield the path or Hub name of the texts, and the path of the output; print JSON lines if there is none.
 
     `-` is the lines of standard input; an argument with whitespace that does not exist as a path is one
@@ -122,25 +123,26 @@ def texts_and_output(texts: Path, output: Path | None) -> Iterator[tuple[str, st
         try:
             yield source, str(place)
         except ProjectError as error:
-            if str(texts) == STANDARD_INPUT:
+            if texts == STANDARD_INPUT:
                 error.place = error.place.replace(source, "standard input")
             raise
         if output is None:
             console.write(place.read_text(encoding="utf-8").rstrip("\n"))
 
 
-def _texts_source(texts: Path, scratch: Path) -> str:
-    if str(texts) == STANDARD_INPUT:
+def _texts_source(texts: str, scratch: Path) -> str:
+    if texts == STANDARD_INPUT:
         lines = scratch / "input.txt"
         with lines.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         return str(lines)
-    if len(str(texts).split()) > 1 and not expand_user(texts).exists():
+    # Path.exists raises for a text that is longer than a name may be.
+    if len(texts.split()) > 1 and not os.path.exists(expand_user(texts)):
         row = scratch / "input.jsonl"
-        row.write_text(json.dumps({"text": str(texts)}), encoding="utf-8")
+        row.write_text(json.dumps({"text": texts}), encoding="utf-8")
         return str(row)
     hint = "pass an existing file or folder as TEXTS, or - to read a text of one word from standard input"
-    return require_source(texts, "TEXTS", hint)
+    return require_source(Path(texts), "TEXTS", hint)
 
 
 def search(

@@ -131,7 +131,7 @@ def _refuse_in_checkpoint(path: Path) -> None:
 
 def require_existing(path: Path, option: str, hint: str = "") -> None:
     """Raise ProjectError if a file or folder that an option names does not exist."""
-    if not path.exists():
+    if not os.path.exists(path):  # Path.exists raises for a name that is too long
         hint = hint or f"pass an existing file or folder as {option}"
         raise ProjectError("unusable-path", "no such file or folder", hint, str(path), EXIT_USAGE)
 

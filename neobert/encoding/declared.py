@@ -80,9 +80,11 @@ def read_declared_settings(folder: Path) -> DeclaredSettings:
 def declared_max_length(folder: Path) -> int | None:
     """Return the text limit of sentence-transformers in tokens, or None if the folder declares no limit.
 
-    Raises `ProjectError` if sentence_bert_config.json is not a JSON object.
+    Raises `ProjectError` if a file that may declare it is not a JSON object.
     """
     length = read_json(folder / "sentence_bert_config.json", missing_ok=True).get("max_seq_length")
+    if length is None and (folder / MODULES).is_file():  # release 6 saves it with the tokenizer alone
+        length = read_json(folder / "tokenizer_config.json", missing_ok=True).get("model_max_length")
     return length if isinstance(length, int) and length > 0 else None
 
 

@@ -108,6 +108,18 @@ def test_modules_of_sentence_transformers_are_read(model_folder, pooling):
     assert (loaded.pooling, loaded.normalizes, loaded.tokenizer.max_length) == ("avg", True, 16)
 
 
+def test_the_limit_may_be_that_of_the_tokenizer_of_sentence_transformers(model_folder):
+    folder = rewritten(model_folder, pooling="avg")
+    positions = Encoder.load(folder).tokenizer.max_length
+    with_modules(folder, "Transformer", "Pooling", pooling_mode="mean")
+    (folder / "tokenizer_config.json").write_text('{"model_max_length": 12}')
+    assert Encoder.load(folder).tokenizer.max_length == 16, "sentence_bert_config.json comes first"
+    (folder / "sentence_bert_config.json").write_text('{"transformer_task": "feature-extraction"}')
+    assert Encoder.load(folder).tokenizer.max_length == 12
+    (folder / "modules.json").unlink()
+    assert Encoder.load(folder).tokenizer.max_length == positions
+
+
 @pytest.mark.parametrize(
     ("names", "pooling", "message"),
     [

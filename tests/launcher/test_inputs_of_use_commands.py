@@ -59,7 +59,7 @@ def refused(command: Callable[..., Any]) -> Callable[[str, str, str], str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("data", ["absent.txt", "~nobody-here/absent.txt"])
+@pytest.mark.parametrize("data", ["absent.txt", "~nobody-here/absent.txt", f"/{'a' * 300}/absent.txt"])
 def test_missing_data_is_refused_at_once(name, data, refused):
     assert refused(name, "model", data) == "error: absent.txt: no such file or folder [unusable-path]"
 
@@ -145,9 +145,23 @@ def test_ctrl_c_says_that_the_same_command_continues(command, monkeypatch):
     assert "Ctrl-C: stopped [interrupted] = hint: run the same command again to continue" in message
 
 
+@pytest.mark.parametrize("name", ["encode", "predict"])
+@pytest.mark.parametrize("text", ["see https://example.org//a/ and ./b", "a text of words " * 400])
+def test_a_text_is_read_as_it_was_given(name, text, command, monkeypatch):
+    read: list[str] = []
+
+    def interrupted(_: str, content: dict[str, str], **__: object) -> None:
+        read.append(Path(content["texts"]).read_text())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("launcher.commands.text_jobs.run_json_child", interrupted)
+    command(name, "model", text, "-o", "out.jsonl").refused(EXIT_INTERRUPTED)
+    assert [json.loads(content) for content in read] == [{"text": text}]
+
+
 def test_a_fault_of_standard_input_does_not_name_a_temporary_file(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
-    with pytest.raises(ProjectError) as caught, texts_and_output(Path("-"), None) as (source, _):
+    with pytest.raises(ProjectError) as caught, texts_and_output("-", None) as (source, _):
         raise ProjectError("unusable-texts", "holds no texts", place=f"{source}:1")
     assert caught.value.place == "standard input:1"
 
@@ -157,7 +171,7 @@ def test_an_output_that_is_the_file_of_the_texts_is_refused_and_the_file_is_kept
     (tmp_path / "link.txt").symlink_to("texts.txt")
     with (
         pytest.raises(ProjectError, match="which it would replace"),
-        texts_and_output(tmp_path / "texts.txt", tmp_path / output),
+        texts_and_output("texts.txt", tmp_path / output),
     ):
         pass
     assert (tmp_path / "texts.txt").read_text() == "text"
