@@ -107,7 +107,7 @@ def _raise_if_unsupported(kernel: Kernel, environment: Environment) -> None:
         raise BackendError(*obstacle)
 
 
-def import_failure(kernel: Kernel, package: Package, instead: str, error: Exception) -> BackendError:
+def package_import_error(kernel: Kernel, package: Package, instead: str, error: Exception) -> BackendError:
     """Return the error for a package that cannot be imported. Compilers of kernels raise errors of any type.
 
     `instead`: the key to set, and its value.
@@ -129,7 +129,7 @@ def import_kernel(kernel: AttentionKernel) -> Callable[..., Any]:
             import_module(package.module)
         function = getattr(import_module(module, __package__), name)
     except Exception as error:
-        raise import_failure(kernel, kernel.packages[0], "attn_backend to auto", error) from error
+        raise package_import_error(kernel, kernel.packages[0], "attn_backend to auto", error) from error
     # Releases differ in their later arguments, so only the first ones are given, by position.
     names = tuple(inspect.signature(function).parameters)[: len(kernel.arguments)]
     if kernel.arguments and names != kernel.arguments:
@@ -174,7 +174,7 @@ def load_liger() -> LigerFunctions:
         from liger_kernel.ops.swiglu import LigerSiLUMulFunction
     except Exception as error:
         liger = BLOCKS["liger"]
-        raise import_failure(liger, liger.packages[0], "kernel_backend to torch", error) from error
+        raise package_import_error(liger, liger.packages[0], "kernel_backend to torch", error) from error
     return LigerFunctions(LigerRMSNormFunction, LigerSiLUMulFunction)
 
 

@@ -30,8 +30,8 @@ from neobert.model.backends import (
     check_liger,
     choose_backend,
     current_environment,
-    import_failure,
     import_kernel,
+    package_import_error,
 )
 from neobert.plan.kernels import block_obstacle
 
@@ -178,7 +178,7 @@ def _import_error(kernel: BlockKernel) -> BackendError | None:
     try:
         import_module(kernel.programs)
     except Exception as error:
-        return import_failure(kernel, kernel.packages[-1], f"{kernel.KEY} to auto", error)
+        return package_import_error(kernel, kernel.packages[-1], f"{kernel.KEY} to auto", error)
     return None
 
 

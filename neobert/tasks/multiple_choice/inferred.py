@@ -87,7 +87,7 @@ def _choice_columns(columns: Mapping[str, Column], text: Path) -> tuple[list[Col
 def _numbered_columns(columns: Mapping[str, Column]) -> list[Column]:
     """Return the columns of one choice: names with a number or letter, else the letters from A without a gap.
 
-    Beside names such as option1, a letter is something else, such as E for an explanation.
+    Next to names such as option1, a letter is something else, such as E for an explanation.
     """
     numbered = [column for name, column in columns.items() if NUMBERED.fullmatch(name)]
     if len(numbered) > 1:  # one alone is another column, such as sold
