@@ -102,6 +102,7 @@ class OutputFacts:
         foreign_checkpoint: newest folder `model_checkpoints/<step>` of an earlier trainer; empty if none.
         obstacle: why no file can be created in output_dir or, if it does not exist, in its closest parent;
             empty if one can be.
+        runs: names of run directories in output_dir, such as the points of a sweep.
     """
 
     path: str
@@ -113,6 +114,7 @@ class OutputFacts:
     num_set_aside: int = 0
     foreign_checkpoint: str = ""
     obstacle: str = ""
+    runs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

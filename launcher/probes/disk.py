@@ -18,7 +18,7 @@ from launcher.rundir.records import read_json
 from neobert.atomic_write import NO_ROOM
 from neobert.config.canonical import sha256
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, superseded_checkpoints
-from neobert.runfiles.run_dir import CHECKPOINTS
+from neobert.runfiles.run_dir import CHECKPOINTS, RESOLVED
 from neobert.runfiles.weights_header import WEIGHTS
 from neobert.units import BYTES_PER_MIB
 from validators.facts import FOREIGN_TREE
@@ -178,7 +178,7 @@ def probe_output(subject: Subject) -> OutputFacts:
     folder = subject.output_dir
     is_directory = folder.is_dir()
     checkpoints = folder / CHECKPOINTS
-    resolved = read_json(folder / "resolved.json")
+    resolved = read_json(folder / RESOLVED)
     return OutputFacts(
         path=str(folder),
         exists=folder.exists(),
@@ -189,6 +189,7 @@ def probe_output(subject: Subject) -> OutputFacts:
         num_set_aside=len(superseded_checkpoints(checkpoints)),
         foreign_checkpoint=_foreign_checkpoint(folder / FOREIGN_TREE),
         obstacle=why_not_writable(nearest_existing_path(folder)),
+        runs=tuple(sorted(file.parent.name for file in folder.glob(f"*/{RESOLVED}"))),
     )
 
 

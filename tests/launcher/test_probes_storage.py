@@ -124,7 +124,12 @@ def test_output_of_an_earlier_run(subject):
     checkpoint(subject.output_dir / "checkpoints", 20, subject.config)
     set_aside_after(subject.output_dir / "checkpoints", 10)
     found = probe_output(subject)
-    assert (found.checkpoint_steps, found.num_set_aside) == ((10,), 1)
+    assert (found.checkpoint_steps, found.num_set_aside, found.runs) == ((10,), 1, ())
+    for point in ("seed=2", "seed=1", "notes"):
+        (subject.output_dir / point).mkdir()
+    for point in ("seed=1", "seed=2"):
+        (subject.output_dir / point / "resolved.json").touch()
+    assert probe_output(subject).runs == ("seed=1", "seed=2")
 
 
 SELECTOR = "trainer.resume_from_checkpoint"

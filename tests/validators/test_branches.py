@@ -756,6 +756,9 @@ def test_an_occupied_folder_has_two_ways_out(way_out, judge_situation):
     assert judge_situation(occupied | way_out).of("CKP008") == []
     foreign = occupied | {"facts.output.checkpoint_steps": [], "facts.output.config_digest": ""}
     assert "do not belong to a run" in judge_situation(foreign | way_out).of("CKP008")[0].message
+    (one,) = judge_situation(foreign | way_out | {"facts.output.runs": ["seed=1", "seed=2"]}).of("CKP008")
+    assert "contains runs, as after a sweep or search: seed=1, seed=2" in one.message
+    assert "to one of these runs, or add the --sweep or --search again" in one.hint
     weights = {"facts.output.foreign_checkpoint": "/runs/a/model_checkpoints/900"}
     (one,) = judge_situation(foreign | way_out | weights).of("CKP008")
     assert "of another trainer, which cannot be resumed" in one.message

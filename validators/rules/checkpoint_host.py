@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from neobert.plan.saves import TREE_MARGIN, max_kept_checkpoints
+from neobert.plurals import listed
+from neobert.printable import printable
 from neobert.runfiles.run_dir import NEVER
 from profiles.registry import ResolvedRun
 from validators.facts import FOREIGN_TREE, Facts
@@ -176,8 +178,9 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     Requires a `trainer.output_dir` in which files can be created, and that is new or empty. If it holds a
     run, the new run must resume it or set `trainer.overwrite_output_dir: true`, which moves the old content
     aside. A run that starts from a checkpoint in another folder does not resume the one in this folder. A
-    folder with any other content is always rejected; for `model_checkpoints/<step>`, as other NeoBERT
-    trainers write it, the hint shows how to start from those weights.
+    folder with any other content, such as the runs of a sweep, is always rejected; for
+    `model_checkpoints/<step>`, as other NeoBERT trainers write it, the hint shows how to start from those
+    weights.
 
     ## Why is this bad?
     Two runs in one directory overwrite each other's checkpoints and mix their metrics.
@@ -211,6 +214,10 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         message = f"{output.path} contains {FOREIGN_TREE} of another trainer, which cannot be resumed"
         hint = f"set {path} to a new folder, and {hint_to_start_from(output.foreign_checkpoint)}"
         yield Violation(path, message, hint)
+    elif not is_run and output.runs:
+        message = f"{output.path} contains runs, as after a sweep or search: {listed(output.runs)}"
+        hint = f"set {path} to a new folder or to one of these runs, or add the --sweep or --search again"
+        yield Violation(path, printable(message), hint)
     elif not is_run:
         message = f"{output.path} contains files that do not belong to a run"
         yield Violation(path, message, f"set {path} to a new folder")
