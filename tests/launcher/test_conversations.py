@@ -29,7 +29,11 @@ def run_lines(file: str, key: str) -> list[str]:
 @pytest.mark.parametrize(
     ("row", "form", "column"),
     [
-        ({"messages": TALK, "id": 3}, "messages in column 'messages', 300 rows, 2.0 messages each", None),
+        (
+            {"messages": TALK, "id": 3, "label": False},
+            "messages in column 'messages', 300 rows, 2.0 messages each; columns not read: 'id', 'label'",
+            None,
+        ),
         (TALK, "messages in column 'messages', 300 rows, 2.0 messages each", None),
         ({"chat": SHAREGPT}, "messages in column 'chat', 300 rows, 2.0 messages each", "chat"),
         ({"prompt": "What?", "completion": "A test."}, "prompt and completion, 300 rows", None),

@@ -106,9 +106,11 @@ def test_weights_are_numbers_that_templates_do_not_get():
     assert parse_messages([call], "")[0].keys() == {"role", "tool_calls", "weight"}
 
 
+@pytest.mark.parametrize("is_trained", [bool, int, float])
 @pytest.mark.parametrize("key", ["train", "training", "loss"])
-def test_a_message_that_its_row_does_not_train_on_has_no_weight(key):
-    turns = [{**EXPECTED[0], key: False}, {**EXPECTED[1], key: True}, {**EXPECTED[1], key: False}]
+def test_a_message_that_its_row_does_not_train_on_has_no_weight(key, is_trained):
+    no, yes = is_trained(0), is_trained(1)
+    turns = [{**EXPECTED[0], key: no}, {**EXPECTED[1], key: yes}, {**EXPECTED[1], key: no}]
     assert without_weights(parse_messages(turns, ""))[1] == {0, 2}
 
 
@@ -173,6 +175,7 @@ def test_a_corpus_of_a_mixture_names_its_column():
         ([{**EXPECTED[1], "weight": 0.5}], r"message 1 has weight 0.5, expected 0 \(not trained on\) or 1"),
         ([{**EXPECTED[1], "weight": "0"}], "message 1 has weight '0'"),
         ([{**EXPECTED[1], "weight": False}], "message 1 has weight False"),
+        ([{**EXPECTED[1], "train": "false"}], "message 1 has train 'false', expected true or false"),
         ([{**EXPECTED[0], "weight": 1}], "message 1 of role user has weight 1, expected 0: only messages of"),
     ],
 )

@@ -251,9 +251,10 @@ def test_the_hint_for_a_template_that_raises_an_error_is_about_the_conversations
     [
         (talk("Hi"), "set dataset.path to conversations with messages of the assistant"),
         (talk("Hi", "x" * 50), "set dataset.max_seq_length to the length of the conversations, or"),
+        (talk("Hi", END), "set sft.control_tokens to neutralize, or correct these messages"),
     ],
 )
-def test_conversations_without_the_assistant_or_cut_are_no_fault_of_the_template(messages, hint):
+def test_conversations_without_a_target_have_a_hint_for_their_only_fault(messages, hint):
     from neobert.config.schema import RunConfig
     from neobert.tasks.sft.examples import Conversations
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.runfiles.conversation_faults import Fault
+from neobert.tasks.sft.conversation import THOUGHTS
 from neobert.tasks.sft.rendered import Supervise, SupervisedText, Turns
 from neobert.tasks.sft.spans import supervise
 from tests.tasks import sft_templates as own
@@ -113,16 +114,17 @@ def test_a_tool_call_that_a_template_leaves_out_is_reported():
     assert not found_by(own.of_messages(body), messages=messages).faults
 
 
-def test_thoughts_that_a_template_leaves_out_are_reported_for_the_last_answer():
-    answer = {"role": "assistant", "content": "Noon.", "reasoning_content": "The sun is high."}
+@pytest.mark.parametrize("key", THOUGHTS)
+def test_thoughts_that_a_template_leaves_out_are_reported_for_the_last_answer(key):
+    answer = {"role": "assistant", "content": "Noon.", key: "The sun is high."}
     last, earlier = [*talk("Time?"), answer], [*talk("Time?"), answer, *talk("And now?", "Night.")]
     (fault,) = found_by(own.PLAIN, messages=last).faults
     assert fault == (
         Fault.LOST,
-        "the template leaves out reasoning_content of the assistant: 'The sun is high.'",
+        f"the template leaves out {key} of the assistant: 'The sun is high.'",
     )
     assert not found_by(own.PLAIN, messages=earlier).faults, "templates leave out those of earlier answers"
-    body = "{{ '<|start|>' ~ m.role ~ '\n' ~ m.reasoning_content ~ m.content ~ '<|end|>' }}"
+    body = "{{ '<|start|>' ~ m.role ~ '\n' ~ m.THOUGHTS ~ m.content ~ '<|end|>' }}".replace("THOUGHTS", key)
     assert not found_by(own.of_messages(body), messages=last).faults
 
 

@@ -200,7 +200,8 @@ def vocabulary_hint(config: RunConfig) -> str:
     """Return the hint for a tokenizer with more tokens than the model has embedding rows."""
     if (weights := initial_weights(config)) is not None:
         if config.tokenizer.path == weights:
-            return f"copy the tokenizer of {weights} again: the model has no embedding rows for added tokens"
+            resized = "or give the model rows for added tokens: model.resize_token_embeddings(len(tokenizer))"
+            return f"copy the tokenizer of {weights} again, {resized}"
         return f"set tokenizer.path to the tokenizer of model.pretrained_checkpoint, {weights}"
     return "remove model.vocab_size: the default is the size of the tokenizer"
 

@@ -25,8 +25,9 @@ _ROLES = {
 } | {role: role for role in ROLES}  # fmt: skip
 """Roles by their names in the ShareGPT form too, whose `function_call` is an assistant that calls a tool."""
 SYSTEM_ROLES = ("system", "developer")
-THOUGHTS = ("reasoning_content", "thinking")
-"""Keys of a message that hold the assistant's reasoning before its answer."""
+THOUGHTS = ("reasoning_content", "thinking", "reasoning")
+"""Keys of a message that hold the assistant's reasoning before its answer. When a message is rendered,
+transformers copies the value of one to others."""
 WRITTEN = ("content", "tool_calls", *THOUGHTS)
 """Keys of a message whose values templates write."""
 MEDIA = ("image", "images", "audio", "audios", "video", "videos")
@@ -140,8 +141,9 @@ def _parse_message(value: object, number: int, location: str) -> Message:
             f"message {number} is {describe_kind(value)}", "an object with role and content", location
         )
     message = _with_template_role(_without_null(value), number, location)
-    if any(message.get(key) is False for key in UNTRAINED):
-        message["weight"] = 0
+    for key in UNTRAINED:
+        if not _is_trained(message, key, number, location):
+            message["weight"] = 0
     if "weight" in message:
         _check_weight(message, number, location)
     if "function_call" in message:  # one call, as OpenAI had it before tool_calls
@@ -170,6 +172,14 @@ def _with_template_role(message: Message, number: int, location: str) -> Message
     if role.lower() not in _ROLES:
         raise _unreadable_error(f"message {number} has role {printable(repr(role))[:40]}", known, location)
     return message | {"role": _ROLES[role.lower()]}
+
+
+def _is_trained(message: Message, key: str, number: int, location: str) -> bool:
+    value = message.get(key, True)
+    if value not in (True, False):  # 1 and 0 are equal to these
+        problem = f"message {number} has {key} {printable(repr(value)[:20])}"
+        raise _unreadable_error(problem, "true or false", location)
+    return bool(value)
 
 
 def _check_weight(message: Message, number: int, location: str) -> None:

@@ -31,6 +31,7 @@ ONLY = {
     "another template",
     Fault.CUT: "set dataset.max_seq_length to the length of the conversations, or dataset.long_documents to "
     "truncate",
+    Fault.CONTROL: "set sft.control_tokens to neutralize, or correct these messages",
 }
 """Hints for conversations that have no other fault."""
 
@@ -82,7 +83,7 @@ class Conversations:
         section = SFT.read_section(self.config)
         settings = asdict(section)
         # earlier prepared data has these turns as supervised, or refused
-        left_out = "weight 0, without content, without a prompt"
+        left_out = "weight 0, train 0, without content, without a prompt"
         return row_format(self.config).identity() | {"sft": settings, "left_out": left_out}
 
 

@@ -86,9 +86,11 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     lengths = tuple(sum(sum(turn) for turn in turns) for turns in conversations)
     first_rows = None if next(later, None) is None else len(lengths)
     per_row = f"{num_messages / len(lengths):.1f} messages each"
-    notes = (f"conversations: {form.name}, {counted(len(lengths), 'row')}, {per_row}",)
+    found = f"conversations: {form.name}, {counted(len(lengths), 'row')}, {per_row}"
+    if unread := [quoted(name) for name in first[1] if name not in (*form.columns, *form.optional)]:
+        found = f"{found}; columns not read: {listed(unread)}"
     texts = tuple(chain.from_iterable(sample))
-    return LabelledTable(keys, notes, lengths, texts, tuple(conversations), first_rows)
+    return LabelledTable(keys, (found,), lengths, texts, tuple(conversations), first_rows)
 
 
 def _later_rows(

@@ -20,7 +20,7 @@ from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.runfiles.conversation_faults import Fault
 from neobert.tasks.sft.contents import render_contents
-from neobert.tasks.sft.conversation import Message, without_weights
+from neobert.tasks.sft.conversation import THOUGHTS, Message, without_weights
 from neobert.tasks.sft.rendered import Span, SupervisedText, TemplateFailedError
 from neobert.tasks.sft.spans import supervise
 
@@ -28,8 +28,6 @@ TIME_LIMIT_S = 10.0
 MEMORY_LIMIT_BYTES = 2 << 30
 OUTPUT_FACTOR, OUTPUT_BYTES = 8, 64 << 10
 MANY_MESSAGES = 50
-REASONING = ("reasoning_content", "thinking", "reasoning")
-"""Keys of a message's reasoning; the library that renders adds the others to a message with one of them."""
 OTHER_DATE = datetime(2001, 9, 9)
 
 
@@ -75,7 +73,7 @@ class Template:
         self.tools = conversation["tools"] or None
         self.max_characters = OUTPUT_FACTOR * len(json.dumps(conversation)) + OUTPUT_BYTES
         self.is_direct = False
-        if len(messages) >= MANY_MESSAGES and not any(key in each for each in messages for key in REASONING):
+        if len(messages) >= MANY_MESSAGES and not any(key in each for each in messages for key in THOUGHTS):
             with suppress(TemplateFailedError):
                 self.is_direct = self.text(messages) == self._render_directly(messages, prompt=False)
 
