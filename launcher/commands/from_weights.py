@@ -36,10 +36,9 @@ from neobert.tasks.labelled_table import (
     LabelledTable,
     has_evaluation_split,
     note_on_rows,
-    question_and_answer,
-    quoted,
     read_columns,
     read_share,
+    renamed_answers,
     training_tables,
 )
 from neobert.tasks.spec import TaskSpec
@@ -303,11 +302,9 @@ def _suggest_other_tasks(text: Path | None, chosen: TaskSpec) -> Iterator[str]:
 def _suggest_answer_task(text: Path) -> Iterator[str]:
     """Yield a suggestion to rename the columns of a table with questions and answers; else nothing."""
     with suppress(ProjectError):
-        if pair := question_and_answer(each.name for each in read_columns(text)[0]):
-            columns = " and ".join(map(quoted, pair))
+        if renamed := renamed_answers(each.name for each in read_columns(text)[0]):
             task = next(each for each in SPECS.values() if each.stores_targets and each.predicts == "next")
-            way = f"rename columns {columns} to prompt and completion, and add --task {task.name}"
-            yield f"to train on its answers, {way}"
+            yield f"to train on its answers, rename columns {renamed}, and add --task {task.name}"
 
 
 def _read_share(text: Path | None, table: LabelledTable | None, preview: Preview | None) -> float | None:

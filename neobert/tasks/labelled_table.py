@@ -54,6 +54,8 @@ Named = Mapping[str, str]
 TEXT_SETTING = "dataset.text_column"
 QUESTIONS = ("prompt", "question", "query", "instruction", "input", "user")
 ANSWERS = ("completion", "response", "answer", "output", "assistant")
+NEXT_TO_ANSWERS = (("context", "input"), ("system_prompt", "system"))
+"""Columns that belong to a question and its answer, with their names in a table of conversations."""
 NONE_NAMED: Named = MappingProxyType({})
 
 
@@ -332,11 +334,21 @@ def named_column(
     raise unclear_table_error(text, message, hint)
 
 
-def question_and_answer(columns: Iterable[str]) -> list[str]:
-    """Return the columns of a question and its answer, found by their names; empty if either is missing."""
+def renamed_answers(columns: Iterable[str]) -> str:
+    """Return the columns of a question, its answer, context and system prompt, found by their names, and
+    their names in a table of conversations, such as "'q' and 'a' to prompt and completion"; '' without a
+    question or an answer.
+    """
     names = {name.lower(): name for name in columns}
     pair = [next((names[name] for name in known if name in names), "") for known in (QUESTIONS, ANSWERS)]
-    return pair if all(pair) else []
+    if not all(pair):
+        return ""
+    has_input = not {"context", "input"}.isdisjoint({*names} - {pair[0].lower()})
+    new = ("instruction", "output") if has_input else ("prompt", "completion")
+    others = [(names[name], form) for name, form in NEXT_TO_ANSWERS if name in names]
+    changed = [each for each in (*zip(pair, new, strict=True), *others) if each[0] != each[1]]
+    old = " and ".join(quoted(name) for name, _ in changed)
+    return f"{old} to {' and '.join(form for _, form in changed)}"
 
 
 def column_keys(columns: Mapping[str, Column], names: Sequence[str], column: Column, setting: str) -> Keys:

@@ -400,17 +400,27 @@ def test_a_task_that_infers_nothing_stops_no_other_task(command, monkeypatch):
     assert "write a run file with `task: contrastive` and dataset.path" in refused.err
 
 
-@pytest.mark.parametrize(("question", "answer"), [("Question", "response"), ("user", "assistant")])
-def test_a_table_of_answers_in_other_columns_has_a_note_on_their_task(question, answer, command):
+@pytest.mark.parametrize(
+    ("columns", "renamed"),
+    [
+        (["Question", "response"], "'Question' and 'response' to prompt and completion"),
+        (["user", "assistant"], "'user' and 'assistant' to prompt and completion"),
+        (["instruction", "input", "response"], "'response' to output"),
+        (["instruction", "context", "response"], "'response' and 'context' to output and input"),
+        (
+            ["system_prompt", "question", "response"],
+            "'question' and 'response' and 'system_prompt' to prompt and completion and system",
+        ),
+    ],
+)
+def test_a_table_of_answers_in_other_columns_has_a_note_on_their_task(columns, renamed, command):
     write_model(Path("model"), "llama")
-    text = f"{question},{answer}\n" + "some words,other words\n" * 9
+    text = "".join(",".join(row) + "\n" for row in [columns, *[["some words"] * len(columns)] * 9])
     Path("faq.csv").write_text(text, encoding="utf-8")
     init = ("init", "new.yaml", "--from", "model", "--text", "faq.csv", "--device", "cpu", "--json")
-    new = command(*init, "--dataset.text_column", question).json
-    columns = f"rename columns '{question}' and '{answer}' to prompt and completion"
-    assert new["inferred"] == [
-        f"faq.csv is read as plain text; to train on its answers, {columns}, and add --task sft"
-    ]
+    new = command(*init, "--dataset.text_column", columns[0]).json
+    way = f"rename columns {renamed}, and add --task sft"
+    assert new["inferred"] == [f"faq.csv is read as plain text; to train on its answers, {way}"]
 
 
 @pytest.mark.parametrize(

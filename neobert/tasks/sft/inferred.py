@@ -19,9 +19,9 @@ from neobert.tasks.labelled_table import (
     NONE_NAMED,
     LabelledTable,
     Named,
-    question_and_answer,
     quoted,
     read_rows,
+    renamed_answers,
     training_tables,
     unclear_table_error,
 )
@@ -86,11 +86,15 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     lengths = tuple(sum(sum(turn) for turn in turns) for turns in conversations)
     first_rows = None if next(later, None) is None else len(lengths)
     per_row = f"{num_messages / len(lengths):.1f} messages each"
-    found = f"conversations: {form.name}, {counted(len(lengths), 'row')}, {per_row}"
-    if unread := [quoted(name) for name in first[1] if name not in (*form.columns, *form.optional)]:
-        found = f"{found}; columns not read: {listed(unread)}"
+    size = f"{counted(len(lengths), 'row')}, {per_row}"
+    notes = (f"conversations: {form.name}, {size}{_unread_columns(first[1], form)}",)
     texts = tuple(chain.from_iterable(sample))
-    return LabelledTable(keys, (found,), lengths, texts, tuple(conversations), first_rows)
+    return LabelledTable(keys, notes, lengths, texts, tuple(conversations), first_rows)
+
+
+def _unread_columns(values: Mapping[str, Any], form: ConversationForm) -> str:
+    unread = [quoted(name) for name in values if name not in (*form.columns, *form.optional)]
+    return f"; columns not read: {listed(unread)}" if unread else ""
 
 
 def _later_rows(
@@ -150,10 +154,8 @@ def _detect_form(
     known = "; ".join(form.name for form in FORMS)
     names = ", ".join(map(quoted, values)) or "none"
     message = f"the columns match no form of conversations: {names}"
-    if pair := question_and_answer(values):
-        raise unclear_table_error(
-            text, message, f"rename {' and '.join(map(quoted, pair))} to prompt and completion"
-        )
+    if renamed := renamed_answers(values):
+        raise unclear_table_error(text, message, f"rename {renamed}")
     raise unclear_table_error(text, message, f"{trl_hint(values)}rename the columns to one of: {known}")
 
 
