@@ -19,7 +19,7 @@ KEPT = "\t\u200c\u200d"
 HEADING = f"first conversation; supervised text is in {OPEN} {CLOSE}:"
 
 COUNTS = {
-    "weightless": ("turn", "of weight 0: not supervised"),
+    "weightless": ("turn", "of a prompt or of weight 0: not supervised"),
     "empty": ("turn", "without content: not supervised"),
     "unprompted": ("first message", "of the assistant, for which the template has no prompt: not supervised"),
     "lost": ("supervised token", "lost from long conversations"),

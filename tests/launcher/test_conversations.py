@@ -320,7 +320,7 @@ def test_the_report_of_prepared_text_names_what_was_lost():
     assert "200 supervised tokens (25.0%) of 12 turns" in shown
     assert "30 supervised tokens lost from long conversations" in shown
     assert "1 conversation without a supervised token: left out" in shown
-    assert "2 turns of weight 0: not supervised" in shown
+    assert "2 turns of a prompt or of weight 0: not supervised" in shown
     assert "1 turn without content: not supervised" in shown
     assert "3 first messages of the assistant, for which the template has no prompt: not" in shown
     assert "no-stop: 1 conversation, first 7: a turn ends with '.'" in shown

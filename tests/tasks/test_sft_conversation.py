@@ -65,6 +65,11 @@ def test_every_form_has_a_column_for_the_system_prompt_and_one_for_tools(columns
     refusal_of(read, "DAT020", "system is a number, expected a string", columns | {"system": 3})
 
 
+def test_the_turns_of_a_prompt_are_not_supervised():
+    found = read({"prompt": [*EXPECTED, EXPECTED[0]], "completion": EXPECTED[1:]})
+    assert without_weights(found.messages) == (EXPECTED * 2, {1})
+
+
 @pytest.mark.parametrize("column", ["images", "audio"])
 def test_conversations_about_images_and_sounds_are_refused(column):
     with pytest.raises(ProjectError, match=rf"t:1: column '{column}' is not empty, expected text only"):

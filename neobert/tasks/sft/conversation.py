@@ -274,13 +274,16 @@ def _column_reader(column: str) -> Callable[[Mapping[str, Any], str], list[Messa
 
 
 def _read_completion(values: Mapping[str, Any], location: str) -> list[Message]:
+    """Read a prompt, whose turns of the assistant are not supervised (as in TRL), and its completion."""
     parts = zip(("prompt", "completion"), PAIR, strict=True)
-    messages: list[Message] = []
-    for column, role in parts:
-        value = values[column]
-        is_text = isinstance(value, str)
-        messages += [{"role": role, "content": value}] if is_text else parse_messages(value, location)
-    return messages
+    prompt, completion = (
+        [{"role": role, "content": values[column]}]
+        if isinstance(values[column], str)
+        else parse_messages(values[column], location)
+        for column, role in parts
+    )
+    context = [each | {"weight": 0} if each["role"] == "assistant" else each for each in prompt]
+    return [*context, *completion]
 
 
 def _read_instruction(values: Mapping[str, Any], location: str) -> list[Message]:

@@ -83,7 +83,7 @@ class Conversations:
         section = SFT.read_section(self.config)
         settings = asdict(section)
         # earlier prepared data has these turns as supervised, or refused
-        left_out = "weight 0, train 0, without content, without a prompt"
+        left_out = "weight 0, train 0, of a prompt, without content, without a prompt"
         return row_format(self.config).identity() | {"sft": settings, "left_out": left_out}
 
 
