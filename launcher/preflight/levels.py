@@ -95,16 +95,14 @@ def longest_s() -> float:
 def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
     """Return the default levels: all for a production run, else static, host and gpu, and sometimes data.
 
-    A smoke run is not rehearsed, because its rehearsal would take longer than the run. The data of labelled
-    tasks, scored pairs and stored targets is always checked. Small local texts are prepared for a GPU run
-    while its GPU is measured, so that the trainer finds them ready.
+    A smoke run is not rehearsed, because its rehearsal would take longer than the run. Tables of labels,
+    pairs and conversations are always checked. Small local texts are prepared for a GPU run while its GPU is
+    measured, so that the trainer finds them ready.
     """
     if run.is_production:
         return JUDGED
     is_prepared_early = run.device == "cuda" and is_small_text(run.config.dataset)
-    spec = spec_of(run.config)
-    has_targets = spec.labels is not None or spec.stores_targets or bool(spec.score_key(run.config))
-    return (*QUICK, Level.DATA) if has_targets or is_prepared_early else QUICK
+    return (*QUICK, Level.DATA) if spec_of(run.config).reads_table or is_prepared_early else QUICK
 
 
 def parse_levels(text: str) -> tuple[Level, ...]:

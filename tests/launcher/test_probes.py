@@ -195,6 +195,7 @@ def test_levels_choose_the_probes():
         ("gpu", 9, ("dataset.streaming=true",), False),
         ("gpu", None, ("dataset.name=org/text",), False),
         ("cpu", 9, (), False),
+        ("cpu", 9, ("task=contrastive",), True),
         ("gpu-smoke", None, (), True),
     ],
 )
