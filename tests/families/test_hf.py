@@ -227,14 +227,18 @@ def test_the_headers_of_other_weights_are_refused_before_a_launch(section, tmp_p
     values = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     values = {name: value for name, value in values.items() if name not in ("layer_types", "type_vocab_size")}
     (tmp_path / "config.json").write_text(json.dumps(values), encoding="utf-8")
-    sizes = f"set model.config to {tmp_path}, and remove the sizes from the section model"
     for change, problem in (
         ({"num_hidden_layers": 4}, r"lacks weights of the model: .*layers?\.3\."),
         ({"intermediate_size": 64}, r"\[(48|96), 32\], but the model has \[(64|128), 32\]"),
     ):
         with pytest.raises(ProjectError, match=problem) as caught:
             compared(saved | change, tmp_path)
-        assert (caught.value.code, caught.value.hint) == ("EXP005", sizes)
+        hint = f"set model.{next(iter(change))}, model.config to null"
+        assert (caught.value.code, caught.value.hint) == ("EXP005", hint)
+    (tmp_path / "config.json").write_text(json.dumps(values | {"vocab_size": 77}), encoding="utf-8")
+    with pytest.raises(ProjectError, match=r"but the model has \[77, ") as caught:
+        compared({"type": "hf"}, tmp_path)
+    assert caught.value.hint == f"correct config.json of {tmp_path}"
     values["model_type"] = "modernbert" if values["model_type"] == "bert" else "bert"
     (tmp_path / "config.json").write_text(json.dumps(values), encoding="utf-8")
     with pytest.raises(ProjectError, match="lacks weights of the model") as caught:

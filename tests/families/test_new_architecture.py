@@ -41,6 +41,22 @@ def test_an_architecture_without_a_classifier_is_refused_by_name(monkeypatch):
     ]
 
 
+def test_an_architecture_must_be_that_of_the_weights(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}), encoding="utf-8")
+    found = {
+        name: [
+            (each.key, each.problem, each.hint)
+            for each in spec.unsupported_keys(
+                replace(CONFIG, model=HfModelConfig(architecture=name, pretrained_checkpoint=str(tmp_path)))
+            )
+        ]
+        for name in ("bert", "electra")
+    }
+    problem = "architecture is electra, but model.pretrained_checkpoint is a bert"
+    expected = [("model.architecture", problem, "set model.architecture to null")]
+    assert found == {"bert": [], "electra": expected}
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_attention_without_dropout_leaves_the_kernel_of_packed_rows_to_auto(name):
     section = HfModelConfig(architecture=name, attention_dropout=0.0)

@@ -63,7 +63,10 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
     task = spec_of(config)
     needs_head = task.has_word_head and shape.parameters.decoder > 0
     head = head_parts(architecture.prefix, architecture.heads[task.auto_class])[0] if needs_head else ""
-    hint = f"set model.config to {folder}, and remove the sizes from the section model"
+    # Without these keys, sizes are those of the checkpoint. Null, because a profile may have set them.
+    keys = [f"model.{name}" for name in settings.section_sizes]
+    keys += ["model.config"] if config.model.config else []
+    hint = f"set {listed(keys, len(keys))} to null" if keys else f"correct config.json of {folder}"
     if len(absent) == len(wanted):
         hint = f"set model.pretrained_checkpoint to the weights of a {shape.architecture}"
     if absent:

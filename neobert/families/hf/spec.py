@@ -152,6 +152,9 @@ def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
     section = model_section(config)
     settings, architecture = read_model_settings(section)
     name = settings.text("model_type", "")
+    if section.architecture not in (None, name):
+        problem = f"architecture is {section.architecture}, but {settings.key} is a {name}"
+        yield UnsupportedKey("model.architecture", problem, "set model.architecture to null")
     if config.datacollator.pack_sequences and not architecture.packs:
         problem = f"{name} computes attention by itself, not through transformers' AttentionInterface, so "
         problem += "documents in one row would attend to each other"
