@@ -5,13 +5,20 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C during the imports exits without a traceback."""
+    """Run the command line; Ctrl-C and shadowed modules during the imports exit without a traceback."""
     try:
         from neobert.gc_policy import collect_rarely, skip_collection_at_exit
 
         collect_rarely()
         skip_collection_at_exit()
         from launcher.cli.app import main as run_command_line
+    except ImportError:
+        from launcher.io.shadowed_modules import REMOVE_SHADOW, describe_shadowed
+
+        if shadowed := describe_shadowed(sys.path):  # `neobert`, which the errors of commands need
+            print(f"error: {shadowed} [HST006]\n  = hint: {REMOVE_SHADOW}", file=sys.stderr)
+            sys.exit(3)
+        raise
     except BaseException as error:
         # Python 3.11 raises RuntimeError for what interrupts the creation of a class.
         if not isinstance(error.__cause__ or error, KeyboardInterrupt):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from launcher.cli.arguments import UsageError, is_help_page_error, split_passthrough
 from launcher.cli.options import AnyFormat
-from launcher.io.shadowed_modules import find_shadowed
+from launcher.io.shadowed_modules import REMOVE_SHADOW, describe_shadowed
 from launcher.process.termination import TerminatedError, signal_name
 from launcher.terminal import console
 from launcher.terminal.console import describe_error
@@ -167,10 +167,8 @@ def _unexpected_error(error: BaseException) -> ProjectError:
 
     Its exit code is EXIT_CHECK_UNKNOWN.
     """
-    if isinstance(error, ImportError) and (foreign := find_shadowed(sys.path)):
-        files = ", ".join(f"{module} is imported from {file}" for module, file in foreign.items())
-        hint = "install the project in a separate environment"
-        return ProjectError(SHADOWED, files, hint, exit_code=EXIT_CHECK_UNKNOWN)
+    if isinstance(error, ImportError) and (shadowed := describe_shadowed(sys.path)):
+        return ProjectError(SHADOWED, shadowed, REMOVE_SHADOW, exit_code=EXIT_CHECK_UNKNOWN)
     kept = _save_traceback(error)
     trace = f"the traceback is in {kept}" if kept else "set NEOBERT_TRACEBACK=1 to print the traceback"
     message = f"neobert-launch failed: {type(error).__name__}: {error}"

@@ -209,20 +209,22 @@ def test_what_cannot_be_said_at_all_still_has_its_code(run_child):
         assert run_child("plann", stdout=full, stderr=full).code == 2
 
 
-@pytest.mark.parametrize("output_format", ["text", "json"])
+@pytest.mark.parametrize(
+    ("module", "output_format"), [("validators", "text"), ("validators", "json"), ("neobert", "text")]
+)
 @pytest.mark.child
-def test_a_foreign_module_in_place_of_ours_is_named(output_format, tmp_path):
-    foreign = tmp_path / "elsewhere" / "validators" / "__init__.py"
+def test_a_foreign_module_in_place_of_ours_is_named(module, output_format, tmp_path):
+    foreign = tmp_path / "elsewhere" / module / "__init__.py"
     foreign.parent.mkdir(parents=True)
     foreign.touch()
     place = f"import sys; sys.path.insert(0, {str(foreign.parents[1])!r})"
-    program = f"{place}; from launcher.cli.app import main; main()"
+    program = f"{place}; from launcher.__main__ import main; main()"
     words = ["lint", "run.yaml", "--output-format", output_format]
     answer = subprocess.run(
         [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
     )
     assert (answer.returncode, answer.stdout) == (3, "")
-    assert f"validators is imported from {foreign} [HST006]" in answer.stderr
+    assert f"{module} is imported from {foreign} [HST006]\n  = hint: remove that folder" in answer.stderr
 
 
 IN_A_CLASS = """

@@ -70,7 +70,7 @@ def shadowed_package(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     for module, file in sorted(require_group(facts.software).shadowed.items()):
-        hint = "install the project in a separate environment"
+        hint = "remove that folder from PYTHONPATH, or install the project in a separate environment"
         yield Violation("", f"{module} is shadowed by {file}", hint)
 
 
