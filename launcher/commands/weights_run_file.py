@@ -44,7 +44,7 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.shape import ModelShape
-from neobert.families.table import model_family, model_shape, requested_kernels
+from neobert.families.table import model_shape, requested_kernels, unsupported_keys
 from neobert.plurals import counted, percent
 from neobert.printable import printable
 from neobert.runfiles.chat_template import OWN, read_folder_template
@@ -118,7 +118,7 @@ def run_file_yaml(request: RunFileInputs) -> str:
     """
     entries = [*_run_file_entries(request)]
     config = resolve_entries(entries, request.device)
-    for key, problem, hint in model_family(config).unsupported(config):
+    for key, problem, hint in unsupported_keys(config):
         raise ProjectError("unsupported-model", problem, hint, key, EXIT_USAGE)
     if request.weights is not None:
         refuse_other_weights(config, request.weights.folder)
@@ -211,7 +211,7 @@ def _packing_entry(request: RunFileInputs, config: RunConfig) -> Entry:
 
     Packed documents go through SDPA one by one, which takes long on a GPU.
     """
-    if any(each.key == PACKING for each in model_family(config).unsupported(config)):
+    if any(each.key == PACKING for each in unsupported_keys(config)):
         return Entry(PACKING, False, "this architecture cannot pack")
     if request.device == "gpu" and requested_kernels(config)[1] == "sdpa":
         return Entry(PACKING, False, "attention dropout has no fast packed kernel")

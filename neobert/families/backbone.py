@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.export.weights import LoadReport
 from neobert.families.linear import Layout
-from neobert.families.table import model_family
+from neobert.families.table import model_family, unsupported_keys
 from neobert.parallel import World
 
 
@@ -149,7 +152,23 @@ def build_backbone(
     Raises `ProjectError` for kernels that cannot run here, and for settings that the family does not support.
     """
     family = model_family(config)
+    for key, problem, hint in unsupported_keys(config):
+        raise ProjectError("MOD005", f"model.type {family.name}: {problem}", hint, key)
     built: Backbone = import_module(family.module).build(
         config, tokenizer, vocab_size, world, auto_class, settings
     )
+    if config.trainer.gradient_checkpointing:
+        _recompute_blocks(built.blocks, config.trainer.gradient_checkpointing_every_n)
     return built
+
+
+def _recompute_blocks(blocks: Sequence[nn.Module], every_n: int) -> None:
+    """Recompute blocks 0, n, 2n, ... in the backward pass (non-reentrant)."""
+    for index, block in enumerate(blocks):
+        if not isinstance(block, GradientCheckpointingLayer):
+            message = f"{type(block).__name__} is not a GradientCheckpointingLayer of transformers"
+            key = "trainer.gradient_checkpointing"
+            raise ProjectError("MOD005", message, f"set {key} to false", key)
+        # Attributes of transformers' layers: the method that sets them differs between its releases.
+        block.gradient_checkpointing = index % every_n == 0
+        block._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)

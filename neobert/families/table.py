@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from neobert.adapters.spec import adapter_parameters, trains_head
+from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import RunConfig
-from neobert.families.family import Family
+from neobert.families.family import Family, UnsupportedKey
 from neobert.families.hf.architecture import CAUSAL
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.spec import HF
@@ -22,6 +24,15 @@ FAMILIES: dict[str, Family] = {family.name: family for family in (NEOBERT, HF, N
 def model_family(config: RunConfig) -> Family:
     """Return the family of the run's model."""
     return FAMILIES[config.model.type]
+
+
+def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
+    """Yield the keys of a run that its model family does not support."""
+    family, optimizer = model_family(config), config.optimizer.name
+    yield from family.unsupported(config)
+    if OPTIMIZERS[optimizer].clips_logits and family is not NEOBERT:
+        problem = f"{optimizer} measures attention logits, which only a NeoBERT supports"
+        yield UnsupportedKey("optimizer.name", problem, "set optimizer.name to muon")
 
 
 def family_by_model_type(model_type: str) -> Family:

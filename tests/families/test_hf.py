@@ -315,4 +315,4 @@ def test_an_index_names_files_of_its_folder(tmp_path):
 )
 def test_the_trainer_refuses_what_the_family_cannot_do(changes, key):
     config = from_dict({"model": BERT, "datacollator": PADDED, **changes})
-    assert refusal_of(masked_lm, "MOD006", "model.type hf", config).place == key
+    assert refusal_of(masked_lm, "MOD005", "model.type hf", config).place == key

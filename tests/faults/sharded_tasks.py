@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config import from_dict
-from neobert.families.table import model_family
+from neobert.families.table import unsupported_keys
 from tests.families.layouts import DECODERS, PACKED, SMALL
 from tests.families.rows import LABELS, OF_SEVERAL_TEXTS, WORDS, write_rows
 from tests.faults import nursery
@@ -78,7 +78,7 @@ def pairs_of(folder: Path) -> Iterator[tuple[str, str]]:
             config = from_dict(sections(folder, model, rows, ONE))
             is_chosen = model in WITH_ALL_TASKS or rows in ("text", "next")
             is_fitting = is_causal == (rows in ("next", "talks"))
-            if is_chosen and is_fitting and not any(model_family(config).unsupported(config)):
+            if is_chosen and is_fitting and not any(unsupported_keys(config)):
                 yield model, rows
 
 
@@ -98,7 +98,7 @@ def model_section(folder: Path, model: str) -> dict[str, Any]:
 def takes(section: dict[str, Any], key: str) -> bool:
     """Return whether an architecture has this key of the section `model`."""
     config = from_dict({"model": section | {key: 0.0}})
-    return f"model.{key}" not in (each.key for each in model_family(config).unsupported(config))
+    return f"model.{key}" not in (each.key for each in unsupported_keys(config))
 
 
 def sections(folder: Path, model: str, rows: str, way: tuple[int, str], steps: int = END) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from neobert.families.nsa.attention import SparseKernels
 from neobert.families.nsa.build import backbone_from_model
 from neobert.families.nsa.reference import AttentionResult, combine
 from neobert.families.nsa.reference import attend as attend_by_reference
-from neobert.families.nsa.spec import unsupported_keys
-from neobert.families.table import model_shape
+from neobert.families.table import model_shape, unsupported_keys
 from neobert.kernel_table import Environment
 from neobert.model.attention import record_kernel, record_kernels
 from neobert.model.backends import BackendError, ChosenKernel, choose_backend
@@ -158,6 +157,7 @@ def test_kept_activations_grow_with_depth_as_predicted():
         ({"datacollator": {"pack_sequences": False}}, "datacollator.pack_sequences"),
         ({"trainer": {"torch_compile": True}}, "trainer.torch_compile"),
         ({"trainer": {"cuda_graphs": True}}, "trainer.cuda_graphs"),
+        ({"optimizer": {"name": "muonclip"}}, "optimizer.name"),
     ],
     ids=str,
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from neobert.config.corpora import TOKENIZER_OF_THE_IDS, is_on_hub, list_corpora
 from neobert.config.schema import RunConfig
-from neobert.families.table import model_family, named_weights, requested_rows
+from neobert.families.table import named_weights, requested_rows, unsupported_keys
 from neobert.plan import Plan
 from neobert.plurals import counted, percent
 from neobert.printable import printable
@@ -271,7 +271,7 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 def _can_be_packed(config: RunConfig) -> bool:
     packed = replace(config, datacollator=replace(config.datacollator, pack_sequences=True))
-    return all(key != PACKING for key, _, _ in model_family(packed).unsupported(packed))
+    return all(key != PACKING for key, _, _ in unsupported_keys(packed))
 
 
 def _fill_hint(run: ResolvedRun, plan: Plan, prepared: PreparedFacts) -> tuple[str, str]:

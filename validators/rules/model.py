@@ -9,7 +9,13 @@ from math import log
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.families.table import initial_weights, model_family, requested_kernels, requested_rows
+from neobert.families.table import (
+    initial_weights,
+    model_family,
+    requested_kernels,
+    requested_rows,
+    unsupported_keys,
+)
 from neobert.kernel_table import OWN_KERNELS, find_attention_kernels
 from neobert.plan import VOCAB_MULTIPLE, Plan, build_plan
 from neobert.plan.vocabulary import TokenizerSize
@@ -319,7 +325,7 @@ def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
       pack_sequences: true
     ```
     """
-    unsupported = [*model_family(run.config).unsupported(run.config)]
+    unsupported = [*unsupported_keys(run.config)]
     for key, problem, hint in unsupported:
         yield Violation(key, problem, hint)
     yield from _unknown_matrix_violations(run.config, plan.shape)

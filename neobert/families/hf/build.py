@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from inspect import signature
@@ -19,7 +19,6 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
@@ -42,7 +41,7 @@ from neobert.families.hf.parts import (
 )
 from neobert.families.hf.quiet import suppress_loading_output
 from neobert.families.hf.settings import CODE, KV_HEADS, POSITIONS, Settings, error_reason
-from neobert.families.hf.spec import model_section, num_position_rows, read_model_settings, unsupported_keys
+from neobert.families.hf.spec import model_section, num_position_rows, read_model_settings
 from neobert.families.hf.weight_files import map_weight_files
 from neobert.families.shape import ModelShape
 from neobert.families.table import max_row_length, model_shape, requested_kernels
@@ -81,12 +80,7 @@ def build(
     auto_class: str,
     settings: Mapping[str, Any],
 ) -> Backbone:
-    """Build the model with a head of transformers, or without, initialized by transformers.
-
-    Raises `ProjectError` for keys that these models do not support.
-    """
-    for key, problem, hint in unsupported_keys(config):
-        raise ProjectError(CODE, f"model.type hf: {problem}", hint, key)
+    """Build the model with a head of transformers, or without, initialized by transformers."""
     if not takes_texts(auto_class):  # the task pools
         settings = {name: value for name, value in settings.items() if name != "pooling"}
     configuration = build_config(config, tokenizer, vocab_size, settings)
@@ -96,8 +90,6 @@ def build(
     model.init_weights()
     shape, kernel = model_shape(config, vocab_size), None
     _refuse_other_description(model, auto_class, config, shape)
-    if config.trainer.gradient_checkpointing:
-        _enable_recomputation(model_blocks(model), config.trainer.gradient_checkpointing_every_n)
     if config.datacollator.pack_sequences:
         requested = requested_kernels(config)[1]
         kernel = choose_kernel(
@@ -283,14 +275,6 @@ def config_digest(settings: PretrainedConfig) -> str:
     for name in ("transformers_version", "dtype", "_attn_implementation", "attn_implementation"):
         values.pop(name, None)
     return sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _enable_recomputation(blocks: Iterable[Any], every_n: int) -> None:
-    """Recompute blocks 0, n, 2n, ... in the backward pass."""
-    for index, block in enumerate(blocks):
-        # Attributes of transformers' layers: the method that sets them differs between its releases.
-        block.gradient_checkpointing = index % every_n == 0
-        block._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
 
 
 def load_weights(model: PreTrainedModel, auto_class: str, folder: Path) -> LoadReport:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import HfModelConfig, RunConfig
 from neobert.families.family import Family, UnsupportedKey
 from neobert.families.hf.architecture import CAUSAL, Architecture
@@ -174,9 +173,6 @@ def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
     if kv_heads not in (None, architecture.shape(settings, 1, 1).attention.kv_heads):
         problem = f"num_key_value_heads is {kv_heads}, but a {name} has one for each query head"
         yield UnsupportedKey("model.num_key_value_heads", problem, "remove model.num_key_value_heads")
-    if OPTIMIZERS[config.optimizer.name].clips_logits:
-        problem = f"{config.optimizer.name} measures attention logits, which only a NeoBERT supports"
-        yield UnsupportedKey("optimizer.name", problem, "set optimizer.name to muon")
     if config.trainer.gradient_checkpointing and not architecture.recomputes:
         problem = f"transformers has no gradient checkpointing for a {name}"
         key = "trainer.gradient_checkpointing"

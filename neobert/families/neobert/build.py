@@ -71,8 +71,6 @@ def build(
         section, vocab_size, tokenizer.pad_id, kernels.model_attention, kernels.modules, **head
     )
     model = MODELS[auto_class](model_config)
-    if config.trainer.gradient_checkpointing:
-        model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
     return backbone_from_model(model, kernels)
 
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from neobert.config.schema import NsaModelConfig, RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from neobert.errors import ProjectError
 from neobert.export.weights import load_weights
 from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone, Head
@@ -20,7 +19,7 @@ from neobert.families.nsa.attention import SparseKernels, build_attend, choose_k
 from neobert.families.nsa.by_token import attend_by_token
 from neobert.families.nsa.model import NativeSparseAttention, NSAConfig, NSAForCausalLM
 from neobert.families.nsa.reference import AttentionResult
-from neobert.families.nsa.spec import attention_spec, linear_layers, model_section, unsupported_keys
+from neobert.families.nsa.spec import attention_spec, linear_layers, model_section
 from neobert.families.nsa.telemetry import attention_metrics
 from neobert.families.table import max_row_length, model_shape
 from neobert.parallel import World
@@ -44,10 +43,8 @@ def build(
 ) -> Backbone:
     """Build the model with random weights, and choose its kernels.
 
-    Raises `ProjectError` for keys that this family does not support, and for kernels that cannot run.
+    Raises `ProjectError` for kernels that cannot run.
     """
-    for key, problem, hint in unsupported_keys(config):
-        raise ProjectError("MOD005", f"model.type nsa: {problem}", hint, key)
     section, shape = model_section(config), model_shape(config, vocab_size)
     values: dict[str, Any] = {name: getattr(section, name) for name in NAMES}
     ids = tokenizer.role_ids()
@@ -60,8 +57,6 @@ def build(
             use_cache=False,
         )
     )
-    if config.trainer.gradient_checkpointing:
-        model.model.recompute(config.trainer.gradient_checkpointing_every_n)
     kernels = choose_kernels(world.device.type, world.compute_dtype, shape.attention)
     backbone = backbone_from_model(model, kernels)
     log.info("model: nsa, attention: %s (%s)", backbone.attention, backbone.attention_reason)

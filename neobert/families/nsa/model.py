@@ -9,13 +9,11 @@ head, V vocabulary.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -198,13 +196,6 @@ class NSAModel(NSAPreTrainedModel):
     def get_input_embeddings(self) -> nn.Module:
         """Return the token embedding."""
         return self.embeddings
-
-    def recompute(self, every_n: int) -> None:
-        """Recompute blocks 0, n, 2n, ... in the backward pass."""
-        for number, each in enumerate(self.layers):
-            block: Any = each
-            block.gradient_checkpointing = number % every_n == 0
-            block._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
 
     def forward(
         self,

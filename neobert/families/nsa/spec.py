@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import NsaModelConfig, RunConfig
 from neobert.families.attention import AttentionSpec, SelectedBlocks, Window
 from neobert.families.family import Family, UnsupportedKey
@@ -127,9 +126,6 @@ def unsupported_keys(config: RunConfig) -> Iterator[UnsupportedKey]:
                 "the selection of blocks reads document bounds on the host, so it cannot be part of a graph"
             )
             yield UnsupportedKey(key, problem, f"set {key} to false")
-    if OPTIMIZERS[config.optimizer.name].clips_logits:
-        problem = f"{config.optimizer.name} measures attention logits, which only a NeoBERT supports"
-        yield UnsupportedKey("optimizer.name", problem, "set optimizer.name to muon")
 
 
 def _unsupported_sizes(model: NsaModelConfig) -> Iterator[UnsupportedKey]:
