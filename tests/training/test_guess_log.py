@@ -2,9 +2,11 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from neobert.runfiles.samples import (
     MAX_EVALUATIONS,
@@ -15,6 +17,7 @@ from neobert.runfiles.samples import (
     parse_samples,
 )
 from neobert.tasks.pretraining import task
+from neobert.tasks.pretraining.masked_words import MaskedWords
 from tests.training.conftest import exact_lines
 
 
@@ -43,6 +46,14 @@ def test_a_run_writes_its_guesses_and_trains_as_without_them(
     assert run(without) == 0
     assert not (without / "samples.json").exists()
     assert exact_lines(without) == uninterrupted
+
+
+def test_a_model_that_takes_packed_rows_only_guesses_too():
+    backbone = SimpleNamespace(plain=lambda ids: torch.eye(8)[ids], head=lambda rows: rows)
+    tokenizer = SimpleNamespace(decode=lambda ids, **_: f"word{ids[0]}")
+    words = MaskedWords(tokenizer, [], torch.tensor([[1, 5, 2], [6, 2, 1]]), [1, 0], torch.arange(3, 8))
+    first, second = words.guesses(backbone, torch.device("cpu"))
+    assert (first[0].text, second[0].text) == ("word5", "word6")
 
 
 def test_a_resumed_run_has_the_guesses_of_one_that_was_not_stopped(make_run, run, finished):

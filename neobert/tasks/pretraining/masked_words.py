@@ -58,9 +58,9 @@ class MaskedWords:
         """Return the `NUM_GUESSES` most probable tokens at each masked word; none if logits are NaN."""
         # A compiled block would be compiled again for this shape.
         with torch.compiler.set_stance("force_eager"):
-            hidden = backbone.hidden({"input_ids": self.ids.to(device), "attention_mask": None})
+            states = [backbone.plain(ids) for ids in self.ids.to(device)]
         assert backbone.head is not None
-        rows = hidden.unflatten(0, self.ids.shape)[torch.arange(len(self.positions)), self.positions]
+        rows = torch.stack([each[position] for each, position in zip(states, self.positions, strict=True)])
         word_ids = self.word_ids.to(device)
         rows = backbone.head(rows)[:, word_ids].float()
         found = rows.softmax(-1).topk(min(NUM_GUESSES, rows.shape[-1]))
