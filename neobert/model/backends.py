@@ -129,6 +129,8 @@ def import_kernel(kernel: AttentionKernel) -> Callable[..., Any]:
             import_module(package.module)
         function = getattr(import_module(module, __package__), name)
     except Exception as error:
+        if not kernel.packages:  # a module of this project
+            raise
         raise package_import_error(kernel, kernel.packages[0], "attn_backend to auto", error) from error
     # Releases differ in their later arguments, so only the first ones are given, by position.
     names = tuple(inspect.signature(function).parameters)[: len(kernel.arguments)]

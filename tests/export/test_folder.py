@@ -30,7 +30,7 @@ from neobert.export import write_hf_folder
 from neobert.export.card import POOLED
 from neobert.export.folder import drop_inert_tokens, read_tokenizer_files
 from neobert.export.modeling_code import CONFIGURATION, MODELING, import_order, modeling_code
-from neobert.kernel_table import find_attention_kernels
+from neobert.kernel_table import ATTENTION, find_attention_kernels
 from neobert.model import NeoBERT, NeoBERTForSequenceClassification, NeoBERTLMHead
 from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.plan.vocabulary import INERT_TOKEN
@@ -201,6 +201,10 @@ def test_the_entry_file_names_every_sibling_itself():
     trees = package_trees()
     named = {node.module for node in trees[MODELING].body if isinstance(node, ast.ImportFrom) and node.level}
     assert named | {MODELING} == set(import_order(MODELING, trees))
+    loaded = {
+        kernel.loader[1:].partition(":")[0] for kernel in ATTENTION.values() if kernel.loader[:1] == "."
+    }
+    assert loaded <= named, "an exported checkpoint lacks the kernel"
 
 
 def test_the_configuration_carries_no_choice_of_this_machine(make_model, tmp_path):

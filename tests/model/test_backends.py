@@ -8,7 +8,7 @@ import torch
 
 from neobert.model import backends
 from neobert.model.backends import BackendError, choose_backend, import_kernel
-from neobert.model.kernel_table import ATTENTION, Environment, Gpu, find_attention_kernels
+from neobert.model.kernel_table import ATTENTION, AttentionKernel, Environment, Gpu, find_attention_kernels
 
 BF16, FP32 = "bfloat16", "float32"
 FLASH = [kernel.name for kernel in find_attention_kernels("flash_attn_varlen")]
@@ -156,6 +156,11 @@ def test_the_import_of_a_package_may_raise_errors_of_any_type(monkeypatch, error
     monkeypatch.setattr(backends, "import_module", fail)
     with pytest.raises(BackendError, match=rf"flash-attn, which cannot be imported \({reason}\)"):
         import_kernel(ATTENTION["flash_attn_2"])
+
+
+def test_a_kernel_of_this_project_without_its_module_is_named():
+    with pytest.raises(ModuleNotFoundError, match=r"neobert\.model\.by_formula"):
+        import_kernel(AttentionKernel(name="by_formula", loader=".by_formula:attend_in_documents"))
 
 
 def test_sdpa_is_taken_wherever_it_is_named():
