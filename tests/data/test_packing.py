@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches import packing
+from neobert.data.batches import packing, windows
 from neobert.data.batches.best_fit import best_fit_decreasing
 from neobert.data.batches.packing import Indices, is_full, pack, pack_evenly
 from neobert.data.batches.shape import batch_shape, with_enough_slots
@@ -16,7 +16,7 @@ from neobert.data.store.token_store import LengthStatistics
 PACKERS = {
     "pack": pack,
     "in order": partial(pack, keep_order=True),
-    "even": pack_evenly,
+    **{f"number {number}": packer for number, packer in windows.PACKERS.items()},
 }
 
 

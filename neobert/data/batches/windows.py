@@ -35,7 +35,7 @@ WINDOW_EXAMPLES = 1 << 20
 _ORDER_STREAM, _BIN_STREAM = 0x6F72646572, 0x62696E73
 # A run keeps the packer that it started with: another one makes other microbatches. New runs use the newest.
 PACKERS: dict[int, Packer] = {3: pack_evenly, 4: pack_evenly}
-NEWEST_PACKER = 4
+NEWEST_PACKER = max(PACKERS)
 # Version 0.2.0 wrote packer 3; its runs keep their padded rows, too.
 FIRST_WITH_SIMILAR_ROWS = 4
 SORTED_TOGETHER, FEWEST_GROUPS = 50, 8
