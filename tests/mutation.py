@@ -169,9 +169,11 @@ def main() -> int:
     if chosen.edits < len(work):
         drawn = sorted(random.Random(datetime.now(UTC).date().toordinal()).sample(drawn, chosen.edits))
     with get_context("fork").Pool(os.cpu_count(), maxtasksperchild=1) as pool:
-        if not all(pool.starmap(survives, controls, chunksize=1)):
-            print("tests fail without an edit", file=sys.stderr)
-            return 3
+        passed = pool.starmap(survives, controls, chunksize=1)
+        for (_, _, tests), is_sound in zip(controls, passed, strict=True):
+            if not is_sound:
+                print(f"tests fail without an edit: pytest {' '.join(tests)}", file=sys.stderr)
+                return 3
         survived = pool.starmap(survives, [work[number] for number in drawn], chunksize=1)
     for number in (number for number, has_survived in zip(drawn, survived, strict=True) if has_survived):
         edit = edits[number]
