@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -88,5 +89,10 @@ def compute_plugin_metrics(
                 raise plugin.invalid_result_error(
                     f"returned {type(value).__name__} as {name!r}, not a number"
                 )
-            found[full] = float(value)
+            try:
+                found[full] = float(value)
+            except OverflowError:
+                raise plugin.invalid_result_error(
+                    f"returned as {name!r} an integer above {sys.float_info.max:.1e}, the largest float"
+                ) from None
     return found

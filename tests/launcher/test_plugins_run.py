@@ -258,6 +258,10 @@ def accuracy(predictions, labels):
     return {"accuracy": 1.0}
 
 
+def vast(predictions, labels):
+    return {"vast": 10**400}
+
+
 def words(predictions, labels):
     return {"words": "many"}
 
@@ -286,7 +290,7 @@ PRETRAINING = {
     "dataset=planted.py:shuffled": "when called again (train)",
     "dataset=planted.py:generated": "returned generator for split train, not a sequence",
 }
-METRICS = ("first", "accuracy", "words", "raising", "decoding")
+METRICS = ("first", "accuracy", "words", "raising", "decoding", "vast")
 LABELLED = {
     "loss=planted.py:drawn": "draws from the global generator of torch",
     "loss=planted.py:of_the_batch": "depends on the other labels of a microbatch",
@@ -302,6 +306,7 @@ LABELLED = {
         f"planted.py:{RAISING}: plugins.metrics.3 (raising)",
         "(decoding) raised JSONDecodeError: Expecting value: line 1 column 1 (char 0) (in ",
         "json/decoder.py:",
+        "(vast) returned as 'vast' an integer above 1.8e+308, the largest float",
     ),
 }
 
