@@ -17,7 +17,7 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizers import open_tokenizer
-from neobert.encoding.declared import MODULES, read_declared_settings
+from neobert.encoding.declared import MODULES, declared_max_length, read_declared_settings
 from neobert.errors import ProjectError
 from neobert.export.embedding_files import EmbeddingFiles
 from neobert.export.folder import cast_floating, read_tokenizer_files
@@ -117,6 +117,8 @@ def open_source(folders: Sequence[Path], pooling: str | None, dtype: torch.dtype
         if isinstance(model, NeoBERTPreTrainedModel):
             model.config.pooling = pooling
     tokenizer = _load_tokenizer(folders[0], model)
+    if not has_head and (declared := declared_max_length(folders[0])) is not None:
+        tokenizer.model_max_length = declared  # in a checkpoint, the tokenizer has the rows of its run
     limit = getattr(model.config, "max_position_embeddings", None)
     if limit is not None:
         unused = 0 if isinstance(model, NeoBERTPreTrainedModel) else first_position(model)
