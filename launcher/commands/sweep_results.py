@@ -21,6 +21,7 @@ from launcher.terminal.table import format_columns
 from launcher.terminal.values import UNKNOWN, result_json, show_count, show_duration, show_mib
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
+from neobert.config.keys import key_effect
 from neobert.config.schedules import masking_rates
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
 from neobert.metric_names import EVAL_LOSS
@@ -205,7 +206,9 @@ def note_on_evaluation(candidates: Sequence[Candidate]) -> str:
     """Return a warning if the points' evaluation losses are not comparable, else an empty string."""
     configs = [candidate.run.config for candidate in candidates]
     flat = [flatten(to_dict(config)) for config in configs]
-    names = {*evaluation_keys(), PART} - {MASK_RATE}
+    section = f"{configs[0].task}."
+    of_task = {name for name in flat[0] if name.startswith(section) and key_effect(name) == "data"}
+    names = {*evaluation_keys(), PART, *of_task} - {MASK_RATE}
     differing = sorted(name for name in names if any(each[name] != flat[0][name] for each in flat))
     hint = ""
     if len({masking_rates(config.datacollator).evaluation for config in configs}) > 1:

@@ -123,7 +123,8 @@ def _note_on_step_limit(path: Path, done: dict[tuple[str, str], str], run: Resol
     if origin.kind == "file":
         return ""
     source = "the default" if origin.kind == "default" else f"from {Path(origin.file).name}:{origin.line}"
-    epochs = "" if limits.max_epochs is None else f", or earlier after {limits.max_epochs:g} epochs"
+    unit = "epoch" if limits.max_epochs == 1 else "epochs"
+    epochs = "" if limits.max_epochs is None else f", or earlier after {limits.max_epochs:g} {unit}"
     return printable(f"{path}: the run ends at {STEPS} {limits.max_steps:,} ({source}){epochs}")
 
 

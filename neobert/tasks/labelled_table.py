@@ -360,7 +360,8 @@ def column_keys(columns: Mapping[str, Column], names: Sequence[str], column: Col
 def note_on_rows(table: LabelledTable) -> Iterator[str]:
     """Yield a note on the number of rows that were read, unless all were."""
     if table.first_rows is not None:
-        yield f"only the first {counted(table.first_rows, 'row')} were read: later ones may have other labels"
+        difference = "be longer" if table.conversations else "have other labels"
+        yield f"only the first {counted(table.first_rows, 'row')} were read: later ones may {difference}"
 
 
 def read_share(text: Path, first_rows: int) -> float | None:

@@ -501,8 +501,11 @@ def test_fix_says_which_number_of_steps_holds_without_the_one_it_removed(command
     assert f"note: {path}: the run ends at trainer.max_steps {both}\n" in command("lint", "--fix", path).err
     path = run_file("profile: cpu-demo\nfp16: false\n" + epochs)
     assert f"note: {path}: the run ends at trainer.max_steps {both}\n" in command("lint", "--fix", path).err
-    path = run_file("profile: cpu-demo\nspecial_tokens:\n  pad_token: x\n" + epochs)
-    assert f"note: {path}: the run ends at trainer.max_steps {both}\n" in command("lint", "--fix", path).err
+    path = run_file("profile: cpu-demo\nspecial_tokens:\n  pad_token: x\nnum_train_epochs: 1\n")
+    assert (
+        f"note: {path}: the run ends at trainer.max_steps {both[:-8]}1 epoch\n"
+        in command("lint", "--fix", path).err
+    )
     ended = f"profile: cpu-demo\ntrainer:\n  max_steps: 50\n  {epochs}"
     assert "note:" not in command("lint", "--fix", run_file(ended)).err
 

@@ -226,10 +226,12 @@ def test_points_that_were_begun_otherwise_are_refused_unless_allowed(command, la
         ("datacollator.mlm_probability_eval=0.15,0.3", "datacollator.mlm_probability"),
         ("tokenizer.vocab_size=1024,2048", "tokenizer.vocab_size"),
         ("trainer.eval_max_batches=4,null", "trainer.eval_max_batches"),
+        ("sft.turns=all,last", "sft.turns"),
     ],
 )
 def test_points_that_are_not_evaluated_alike_are_named(sweep, named, command):
-    answer = command(*TRAIN, "--dry-run", "--sweep", sweep).passed()
+    start = ("train", "-p", "sft-demo") if "sft" in sweep else TRAIN
+    answer = command(*start, "--dry-run", "--sweep", sweep).passed()
     assert f"warning: evaluation losses are not comparable: the points differ in {named}\n" in answer.err
     assert ("hint: set datacollator.mlm_probability_eval" in answer.err) == ("probability" in named)
 
