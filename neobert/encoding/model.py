@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -37,13 +38,9 @@ from neobert.families.hf.build import TOKENS, WHOLE_MODEL, read_model, refuse_mi
 from neobert.families.hf.build import backbone_from_model as transformers_backbone
 from neobert.families.hf.parts import model_architecture
 from neobert.families.hf.settings import error_reason
-from neobert.families.hf.spec import read_shape
+from neobert.families.hf.spec import HF, read_shape
 from neobert.families.neobert.build import backbone_from_model
-from neobert.families.nsa.attention import choose_kernels
-from neobert.families.nsa.build import backbone_from_model as nsa_backbone
-from neobert.families.nsa.build import model_attention_spec
-from neobert.families.nsa.model import NSAConfig, NSAForCausalLM
-from neobert.families.table import is_causal
+from neobert.families.table import FAMILIES, family_by_model_type, is_causal
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.objectives.step_kernels import resolve_step_kernels
@@ -138,7 +135,7 @@ def load_model(
     if needs_decoder:
         _refuse_other_head(settings, folder)
     kind = settings.get("model_type")
-    supported = (NeoBERTConfig.model_type, NSAConfig.model_type, *ARCHITECTURES)
+    supported = (*(name for name in FAMILIES if name != HF.name), *ARCHITECTURES)
     if kind not in supported:
         known = ", ".join(supported)
         message = f"model_type {printable(str(kind))} is not supported (supported: {known})"
@@ -246,8 +243,10 @@ def packed_backbone(
 
     Raises `ProjectError` ATT001 if no attention kernel can run, MOD006 for an invalid config.json.
     """
-    if isinstance(model, NSAForCausalLM):
-        return nsa_backbone(model, choose_kernels(device.type, dtype, model_attention_spec(model)))
+    family = family_by_model_type(model.config.model_type)
+    if family is not HF:
+        own: Backbone = import_module(family.module).inference_backbone(model, device, dtype)
+        return own
     shape = read_shape(HfModelConfig(config=str(folder)), model.config.vocab_size, 1)
     if model_architecture(model).packs:
         kernel = choose_kernel("auto", device.type, dtype, shape.attention)

@@ -1,6 +1,8 @@
 """A model as tasks, optimizers and probes see it, and its construction. Imports torch.
 
-`Family.module` names a module with a function `build` of the signature of `build_backbone`.
+`Family.module` names a module with a function `build` of the signature of `build_backbone`. Importing it
+registers the family's classes with transformers, which load its checkpoints for inference; its function
+`inference_backbone(model, device, dtype)` returns the backbone of such a model over packed rows.
 
 Shapes: T packed tokens, B rows, S row length, D hidden size, M rows of the head, V outputs of the head.
 """

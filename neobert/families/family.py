@@ -48,6 +48,7 @@ class Family(NamedTuple):
         has_numerics_probes: `validate-gpu` has numerics probes for this model.
         unsupported: yields the keys of a run that the family does not support.
         trained_positions: returns the longest sequence that the config.json of a folder states; 0: none.
+        is_causal: a token attends to no later one; for `hf`, the architecture decides.
         model_class: class that loads a checkpoint; empty: a transformers class loads it.
         rope_theta_for: returns the `model.rope_theta` with which the weights in a folder train on the rows of
             a run; 0: the family has no such key.
@@ -71,5 +72,6 @@ class Family(NamedTuple):
     has_numerics_probes: bool = False
     unsupported: Callable[[RunConfig], Iterator[UnsupportedKey]] = no_unsupported_keys
     trained_positions: Callable[[Path], int] = lambda _folder: 0
+    is_causal: bool = False
     model_class: str = ""
     rope_theta_for: Callable[[RunConfig, Path], float] = lambda _config, _folder: 0.0

@@ -43,7 +43,7 @@ def family_by_model_type(model_type: str) -> Family:
 def is_causal(model_type: str) -> bool:
     """Return whether models with this model_type in config.json predict next tokens."""
     is_causal_transformers = model_type in ARCHITECTURES and CAUSAL in ARCHITECTURES[model_type].heads
-    return is_causal_transformers or model_type == NSA.name
+    return is_causal_transformers or family_by_model_type(model_type).is_causal
 
 
 def model_shape(config: RunConfig, vocab_size: int) -> ModelShape:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TextStreamer
 
-import neobert.families.nsa.model  # noqa: F401  # registers its classes
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizer_files import tokenizer_from_path
 from neobert.encoding.placement import resolve_placement

@@ -1,5 +1,6 @@
 """The table of families against the schema, and what a family gets without code of its own."""
 
+import json
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -8,14 +9,41 @@ from typing import get_args, get_type_hints
 import pytest
 import torch
 from torch import nn
+from transformers import BertConfig, BertForMaskedLM
 
 from neobert.config.schema import RunConfig
+from neobert.encoding.model import packed_backbone
 from neobert.errors import ProjectError
 from neobert.families.backbone import build_backbone
+from neobert.families.hf.architecture import MASKED
+from neobert.families.hf.build import read_model
 from neobert.families.neobert.spec import NEOBERT
-from neobert.families.table import FAMILIES, unsupported_keys
+from neobert.families.table import FAMILIES, is_causal, unsupported_keys
 
 CONFIG = RunConfig()
+SIZES = dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), 8) | {
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+}
+OWN_MODULE = """
+from transformers import AutoConfig, AutoModelForMaskedLM, BertConfig, BertForMaskedLM
+
+
+class OwnConfig(BertConfig):
+    model_type = "own"
+
+
+class OwnForMaskedLM(BertForMaskedLM):
+    config_class = OwnConfig
+
+
+AutoConfig.register("own", OwnConfig)
+AutoModelForMaskedLM.register(OwnConfig, OwnForMaskedLM)
+
+
+def inference_backbone(model, device, dtype):
+    return type(model).__name__, device, dtype
+"""
 
 
 @pytest.fixture
@@ -55,3 +83,17 @@ def test_a_new_family_ignores_no_key(section, change, key):
 def test_a_new_family_is_built():
     assert list(unsupported_keys(CONFIG)) == []
     assert isinstance(build(CONFIG).blocks[0], torch.nn.Module)
+
+
+def test_a_checkpoint_of_a_new_family_is_loaded_by_its_module(monkeypatch, tmp_path):
+    (tmp_path / "module_of_own.py").write_text(OWN_MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    own = NEOBERT._replace(name="own", module="module_of_own", is_causal=True)
+    monkeypatch.setitem(FAMILIES, "own", own)
+    BertForMaskedLM(BertConfig(**SIZES)).save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(settings | {"model_type": "own"}), encoding="utf-8")
+    model, absent, unused = read_model(MASKED, tmp_path, "")
+    assert (absent, unused, is_causal("own")) == ([], [], True)
+    where = (torch.device("cpu"), torch.float32)
+    assert packed_backbone(model, MASKED, tmp_path, *where) == ("OwnForMaskedLM", *where)

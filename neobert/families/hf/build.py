@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import sha256
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -44,12 +45,14 @@ from neobert.families.hf.settings import CODE, KV_HEADS, POSITIONS, Settings, er
 from neobert.families.hf.spec import model_section, num_position_rows, read_model_settings
 from neobert.families.hf.weight_files import map_weight_files
 from neobert.families.shape import ModelShape
-from neobert.families.table import max_row_length, model_shape, requested_kernels
+from neobert.families.table import family_by_model_type, max_row_length, model_shape, requested_kernels
 from neobert.model.attention import enter_layer, record_kernel
 from neobert.model.backends import ChosenKernel
 from neobert.parallel import World
 from neobert.plurals import listed
 from neobert.printable import printable
+from neobert.runfiles.model_folder import read_json
+from neobert.runfiles.run_dir import CONFIG
 from neobert.runfiles.weights_header import tensor_shapes
 
 log = logging.getLogger(__name__)
@@ -316,6 +319,8 @@ def read_model(
     initialized randomly, and the names that the model lacks. Raises `ProjectError` EXP005 with the hint if
     the folder cannot be loaded.
     """
+    if config is None:  # perhaps of another family of this project, whose module registers its classes
+        import_module(family_by_model_type(str(read_json(folder / CONFIG).get("model_type"))).module)
     try:
         with suppress_loading_output():
             model, report = _transformers_class(auto_class).from_pretrained(

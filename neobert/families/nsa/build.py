@@ -99,6 +99,11 @@ def backbone_from_model(model: NSAForCausalLM, kernels: SparseKernels) -> Backbo
     )
 
 
+def inference_backbone(model: NSAForCausalLM, device: torch.device, dtype: torch.dtype) -> Backbone:
+    """Return the backbone of a loaded model. Raises `ProjectError` if no kernel can run."""
+    return backbone_from_model(model, choose_kernels(device.type, dtype, model_attention_spec(model)))
+
+
 def model_attention_spec(model: NSAForCausalLM) -> AttentionSpec:
     """Return the attention of a model's blocks."""
     return attention_spec(_model_section(model))

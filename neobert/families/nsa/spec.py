@@ -179,5 +179,6 @@ NSA = Family(
     with_kernels=lambda section, _blocks: section,
     unsupported=unsupported_keys,
     trained_positions=trained_positions,
+    is_causal=True,
     model_class="fla.models.NSAForCausalLM",
 )
