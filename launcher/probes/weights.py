@@ -137,5 +137,7 @@ def _why_no_weights(path: Path) -> str:
     if newest.is_dir():
         return f"it is a run directory; its newest checkpoint is {newest}"
     if pickles := sorted(each.name for each in path.iterdir() if each.suffix in PICKLES):
-        return f"its weights are pickles ({printable(listed(pickles, 2))}), which may run code when read"
+        names = printable(listed(pickles, 2))
+        way = "convert them with save_pretrained on an isolated machine"
+        return f"its weights are pickles ({names}), which may run code when read; {way}"
     return adapter_only_message(path) or f"it contains no {WEIGHTS}"

@@ -235,6 +235,11 @@ def test_a_folder_that_is_not_there_is_not_called_a_file(tmp_path):
         with pytest.raises(ProjectError) as caught:
             model_shape(RunConfig(model=HfModelConfig(pretrained_checkpoint=str(folder))), VOCAB_SIZE)
         assert (caught.value.code, caught.value.message) == ("MOD006", f"{absent} does not exist")
+    newest = tmp_path / "checkpoints" / "latest"
+    newest.mkdir(parents=True)
+    with pytest.raises(ProjectError) as caught:
+        model_shape(RunConfig(model=HfModelConfig(pretrained_checkpoint=str(tmp_path))), VOCAB_SIZE)
+    assert caught.value.hint == f"set model.pretrained_checkpoint to {newest}"
 
 
 def test_neither_a_config_json_nor_an_architecture_is_an_error():

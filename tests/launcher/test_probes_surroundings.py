@@ -199,7 +199,8 @@ def test_a_hub_that_does_not_answer_is_unknown(tmp_path):
         (
             "ckpt",
             ("ckpt/pytorch_model.bin",),
-            "its weights are pickles (pytorch_model.bin), which may run code when read",
+            "its weights are pickles (pytorch_model.bin), which may run code when read; convert them with "
+            "save_pretrained on an isolated machine",
         ),
         (
             "ckpt",

@@ -15,7 +15,7 @@ from neobert.config.schema.model import SIZES, HfModelConfig
 from neobert.errors import ProjectError
 from neobert.hub_names import local_weights_path
 from neobert.printable import printable
-from neobert.runfiles.run_dir import CONFIG
+from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG, LATEST
 
 CODE = "MOD006"
 POSITIONS = "max_position_embeddings"
@@ -161,7 +161,9 @@ def _read_json(file: Path, key: str) -> dict[str, Any]:
 
 def _unreadable_error(file: Path, key: str, problem: str) -> ProjectError:
     kind = "transformers config.json, or to its folder" if key == "model.config" else "transformers folder"
-    return ProjectError(CODE, f"{printable(str(file))} {problem}", f"set {key} to a {kind}", key)
+    newest = file.parent / CHECKPOINTS / LATEST  # of a run directory
+    way = printable(str(newest)) if newest.is_dir() else f"a {kind}"
+    return ProjectError(CODE, f"{printable(str(file))} {problem}", f"set {key} to {way}", key)
 
 
 def error_reason(error: Exception) -> str:
