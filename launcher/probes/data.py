@@ -120,14 +120,17 @@ def _why_no_cache(dataset: DatasetConfig) -> str:
         folder = cache_folder(dataset)
     except ProjectError as error:
         return error.message
-    # Prepared text is only read: a cache that holds some may belong to another user.
-    is_read = joined_folder(dataset) is not None or _holds_prepared_text(folder)
-    return "" if is_read else why_not_writable(nearest_existing_path(folder))
+    reason = why_not_writable(nearest_existing_path(folder))
+    return "" if reason and _holds_prepared_text(dataset, folder) else reason
 
 
-def _holds_prepared_text(cache: Path) -> bool:
+def _holds_prepared_text(dataset: DatasetConfig, cache: Path) -> bool:
+    """Return whether the text may be prepared already: then it is only read, perhaps from another user."""
     with suppress(OSError):
-        return any((folder / MANIFEST).exists() for folder in (cache, *cache.iterdir()))
+        # os.path.exists, unlike Path.exists, does not raise for a folder that only its owner may enter.
+        return joined_folder(dataset) is not None or any(
+            os.path.exists(folder / MANIFEST) for folder in (cache, *cache.iterdir())
+        )
     return False
 
 

@@ -1,6 +1,7 @@
 """Probes of tracker, scheduler and data."""
 
 import json
+import os
 import re
 import socket
 import time
@@ -168,6 +169,25 @@ def test_a_read_only_cache_may_hold_the_prepared_text(configured, tmp_path, monk
     (tmp_path / "key").mkdir()
     (tmp_path / "key" / "manifest.json").touch()
     assert not probe_data(subject).cache_reason
+
+
+def test_a_folder_that_only_its_owner_may_enter(configured, tmp_path, monkeypatch):
+    """Such a folder in a shared cache hides no prepared text, and as text it is unreadable."""
+
+    def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path.parent.name.startswith("private"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return os.stat(path, follow_symlinks=follow_symlinks)
+
+    for name in ("private-1", "key", "private-2"):
+        (tmp_path / "cache" / name).mkdir(parents=True)
+    (tmp_path / "cache/key/manifest.json").touch()
+    monkeypatch.setattr(Path, "stat", stat)
+    monkeypatch.setattr(data, "why_not_writable", lambda folder: f"{folder} is read-only")
+    keys = {"dataset.cache_dir": str(tmp_path / "cache")}
+    assert not probe_data(configured(keys)).cache_reason
+    found = probe_data(configured(keys | {"dataset.path": str(tmp_path / "cache/private-1")}))
+    assert (found.is_readable, found.cache_reason) == (False, f"{tmp_path / 'cache'} is read-only")
 
 
 def test_a_tokenizer_by_path(configured, subject, tmp_path):
