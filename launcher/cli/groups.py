@@ -129,9 +129,9 @@ def refuse_empty_paths(command: Any, ctx: Any) -> None:
 def _is_path(param: Any) -> bool:
     """Return whether a parameter takes paths, by its annotation, or by click's type before typer 0.29.
 
-    `--from` takes a path or a name on the Hub.
+    `--from` takes a path or a name on the Hub, and TEXTS may be one text.
     """
-    if "--from" in param.opts:
+    if not {"--from", "texts"}.isdisjoint(param.opts):
         return True
     descriptor = getattr(param, "type_descriptor", None)
     if descriptor is None:

@@ -64,6 +64,8 @@ def test_a_value_is_what_typer_makes_of_it(words, annotation, options):
     [
         ["export", "model", "--output", ""],
         ["encode", "model", "a.txt", "--output="],
+        ["encode", "model", ""],
+        ["predict", "model", ""],
         ["evaluate", "glue", "model", "glue", "-o", ""],
         ["data", "prepare", "--profile", "cpu-demo", "-o", ""],
         ["tokenizer", "train", "--profile", "cpu-demo", "-o", ""],
