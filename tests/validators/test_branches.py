@@ -758,7 +758,8 @@ def test_an_occupied_folder_has_two_ways_out(way_out, judge_situation):
     assert "do not belong to a run" in judge_situation(foreign | way_out).of("CKP008")[0].message
     (one,) = judge_situation(foreign | way_out | {"facts.output.runs": ["seed=1", "seed=2"]}).of("CKP008")
     assert "contains runs, as after a sweep or search: seed=1, seed=2" in one.message
-    assert "to one of these runs, or add the --sweep or --search again" in one.hint
+    way = "set trainer.output_dir to a new folder, or add --sweep or --search with the values of these runs"
+    assert one.hint == way, "one of these runs alone has another config"
     weights = {"facts.output.foreign_checkpoint": "/runs/a/model_checkpoints/900"}
     (one,) = judge_situation(foreign | way_out | weights).of("CKP008")
     assert "of another trainer, which cannot be resumed" in one.message

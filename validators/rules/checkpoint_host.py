@@ -216,7 +216,7 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         yield Violation(path, message, hint)
     elif not is_run and output.runs:
         message = f"{output.path} contains runs, as after a sweep or search: {listed(output.runs)}"
-        hint = f"set {path} to a new folder or to one of these runs, or add the --sweep or --search again"
+        hint = f"set {path} to a new folder, or add --sweep or --search with the values of these runs"
         yield Violation(path, printable(message), hint)
     elif not is_run:
         message = f"{output.path} contains files that do not belong to a run"
