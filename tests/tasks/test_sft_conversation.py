@@ -99,9 +99,10 @@ def test_calls_and_tools_are_kept():
 def test_arguments_of_calls_are_objects_as_templates_read_them():
     function = {"name": "add", "arguments": '{"a": 1}'}
     message = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": function}]}
-    (found,) = parse_messages([message], "t:1")
-    assert found["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 1}}
-    assert "content" not in found
+    shared = {"from": "function_call", "value": json.dumps(function)}
+    for found in parse_messages([message, shared], "t:1"):
+        assert found["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 1}}
+        assert "content" not in found
 
 
 def test_weights_are_numbers_that_templates_do_not_get():

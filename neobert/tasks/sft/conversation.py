@@ -153,7 +153,8 @@ def _parse_message(value: object, number: int, location: str) -> Message:
     content = message.get("content")
     if message["role"] == "function_call":
         message.pop("content", None)
-        return message | {"role": "assistant", "tool_calls": _parse_tool_calls(content, number, location)}
+        calls = _parse_call_arguments(_parse_tool_calls(content, number, location), number, location)
+        return message | {"role": "assistant", "tool_calls": calls}
     if content is None:
         if message["role"] != "assistant" or not message.get("tool_calls"):
             raise _unreadable_error(f"message {number} has no content", "a string", location)
