@@ -54,9 +54,10 @@ def predict(
         flags = ["--every-class"] if every_class else []
         with _naming_texts(source):
             report_of("predict", str(folder), str(source), "--output", str(output), *options, *flags)
-        lines = output.read_text(encoding="utf-8").splitlines()
+        with output.open(encoding="utf-8") as lines:  # str.splitlines would split at U+2028 in a text too
+            predicted = [json.loads(line) for line in lines]
     index = None if isinstance(texts, list) else texts.index
-    return pd.DataFrame([json.loads(line) for line in lines], index)
+    return pd.DataFrame(predicted, index)
 
 
 def encode(

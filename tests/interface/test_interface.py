@@ -104,8 +104,10 @@ def test_a_run_from_config_to_embeddings(in_folder):
     embeddings = nl.encode(done.path, ["the", "def"], pooling="avg")
     assert embeddings.shape == (2, 32)
     assert np.isfinite(embeddings).all()
-    found = nl.predict(done.path, ["return the [MASK]"])
+    lines_of_text = "return\u2028the\x85[MASK]"
+    found = nl.predict(done.path, [lines_of_text])
     assert list(found.columns) == ["text", "prediction", "probability"]
+    assert found["text"].tolist() == [lines_of_text]
     day = pd.Timestamp("2026-01-02")
     table = pd.DataFrame({"id": [7, None], "day": [day, pd.NaT], "sentence": ["a [MASK]", "the [MASK]"]})
     answered = nl.predict(done.path, table)
