@@ -347,6 +347,7 @@ def test_columns_of_questions(columns, keys):
             {"text": TEXTS, "label": of([None, ["pos"], {"a": "neg"}])},
             "'label' has lists, and a text has one class",
         ),
+        ({"text": of([{"body": "some words"}]), "label": of([None, 0, 1])}, "column 'text' holds no text"),
         (
             {"text": TEXTS, "label": of([None, {"name": "pos"}])},
             "column 'label' holds neither text nor numbers",

@@ -10,7 +10,7 @@ from itertools import combinations
 from pathlib import Path
 
 from neobert.data.sources.file_listing import is_saved_dataset
-from neobert.data.sources.rows import CANDIDATES, TRUTH_VALUES
+from neobert.data.sources.rows import CANDIDATES, NESTED, TRUTH_VALUES
 from neobert.data.sources.saved_rows import class_names
 from neobert.plurals import counted, listed
 from neobert.tasks.classification.labels import MISSING
@@ -69,6 +69,9 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     notes.append(f"label: column {quoted(label.name)}, {_labels_note(label, keys)}")
     names = keys.get("classification.label_names", ())
     texts = [first] if second is None else [first, second]
+    for each in texts:
+        if any(each.lengths) and not each.values:  # objects, lists or bytes
+            raise unclear_table_error(text, f"column {quoted(each.name)} holds no text", NESTED)
     notes += [*_label_combinations_note(names), *_name_notes(label, names)]
     if first_rows is None and (single := [name for name in names if label.values[name] == 1]):
         notes.append(f"in one row only, perhaps misspelt: {listed_names(single)}")
