@@ -100,6 +100,14 @@ def test_a_model_that_leaks_in_packed_rows_is_refused_with_the_reason(name, tmp_
     assert caught.value.hint == "set model.config to a model of another type"
 
 
+@pytest.mark.parametrize("name", ["neobert", "nsa"])
+def test_a_family_of_its_own_has_its_type_in_the_hint(name, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": name}), encoding="utf-8")
+    with pytest.raises(ProjectError) as caught:
+        spec.read_model_settings(HfModelConfig(pretrained_checkpoint=str(tmp_path)))
+    assert caught.value.hint == f"set model.type to {name}"
+
+
 @pytest.mark.parametrize(
     ("values", "length", "limit"),
     [

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from neobert.config.schema.model import SIZES, HfModelConfig
+from neobert.config.schema.model import SIZES, HfModelConfig, ModelConfig, NsaModelConfig
 from neobert.errors import ProjectError
 from neobert.hub_names import local_weights_path
 from neobert.printable import printable
@@ -21,6 +21,8 @@ CODE = "MOD006"
 POSITIONS = "max_position_embeddings"
 KV_HEADS = "num_key_value_heads"
 MAX_FILE_BYTES = 2**20
+OWN_TYPES = (ModelConfig().type, NsaModelConfig().type)
+"""Model families that have config.json files of their own."""
 LARGEST = 2**31
 """Upper bound of every size; larger values are not sizes of a model."""
 
@@ -106,7 +108,9 @@ class Settings(NamedTuple):
             problem = f"architecture {printable(architecture[:60])} is not supported"
         why = reason or f"model.type hf trains models of type {', '.join(supported)}"
         wanted = "another type" if reason else "a supported type"
-        return ProjectError(CODE, f"{problem}: {why}", f"set {self.key} to a model of {wanted}", self.key)
+        hint = f"set {self.key} to a model of {wanted}"
+        hint = f"set model.type to {architecture}" if architecture in OWN_TYPES else hint
+        return ProjectError(CODE, f"{problem}: {why}", hint, self.key)
 
     def _value_or_default(self, name: str, default: Any) -> Any:
         value = self.values.get(name)
