@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from neobert.families.neobert.build import backbone_from_model
+from neobert.kernel_table import OWN_KERNELS
 from neobert.kernels import reference
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import packed_encoder
@@ -14,6 +15,10 @@ from neobert.objectives.tokens import TokenObjective
 from tests.objectives.test_tokens import loss_and_gradients
 
 VOCAB, LENGTHS, HEADS = 61, (7, 1, 5, 11), 2
+
+
+def test_each_kernel_that_replaces_blocks_has_its_steps():
+    assert {*OWN_KERNELS} == packed_encoder.BLOCK_STEPS.keys(), "BLOCK_STEPS lacks a row of the kernel table"
 
 
 def build(tied: bool = False) -> NeoBERTLMHead:
