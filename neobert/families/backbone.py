@@ -27,9 +27,14 @@ from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.export.weights import LoadReport
+from neobert.families.family import Family
+from neobert.families.hf.architecture import VOCABULARY_HEADS
 from neobert.families.linear import Layout
-from neobert.families.table import model_family, unsupported_keys
+from neobert.families.table import model_family, model_shape, unsupported_keys
 from neobert.parallel import World
+
+MAX_MISCOUNT = 0.01
+"""Largest relative error of the planned number of parameters: settings may add a bias or a norm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +164,20 @@ def build_backbone(
     built: Backbone = import_module(family.module).build(
         config, tokenizer, vocab_size, world, auto_class, settings
     )
+    if auto_class in VOCABULARY_HEADS:
+        _refuse_other_size(built.model, model_shape(config, vocab_size).parameters.total, family)
     if config.trainer.gradient_checkpointing:
         _recompute_blocks(built.blocks, config.trainer.gradient_checkpointing_every_n)
     return built
+
+
+def _refuse_other_size(model: nn.Module, planned: int, family: Family) -> None:
+    """Raise `ProjectError` MOD006 if the model has another number of parameters than the plan."""
+    total = sum(each.numel() for each in model.parameters())
+    if abs(planned / total - 1) > MAX_MISCOUNT:
+        message = f"the model has {total:,} parameters, but its shape counts {planned:,}"
+        folder = "/".join(family.module.split(".")[:-1])
+        raise ProjectError("MOD006", message, f"correct the shape in {folder}", "model")
 
 
 def _recompute_blocks(blocks: Sequence[nn.Module], every_n: int) -> None:

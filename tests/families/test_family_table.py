@@ -49,14 +49,15 @@ def inference_backbone(model, device, dtype):
 @pytest.fixture
 def own_family(monkeypatch):
     """A family as a newcomer writes one: it yields no unsupported key, and its blocks are plain modules."""
-    module = SimpleNamespace(build=lambda *_: SimpleNamespace(blocks=[nn.Linear(1, 1)]))
-    monkeypatch.setitem(sys.modules, "own_family", module)
-    own = NEOBERT._replace(module="own_family", unsupported=lambda _: iter(()))
+    block = nn.Linear(1, 1)
+    module = SimpleNamespace(build=lambda *_: SimpleNamespace(model=block, blocks=[block]))
+    monkeypatch.setitem(sys.modules, "families.own.build", module)
+    own = NEOBERT._replace(module="families.own.build", unsupported=lambda _: iter(()))
     monkeypatch.setitem(FAMILIES, NEOBERT.name, own)
 
 
-def build(config):
-    return build_backbone(config, None, 8, None, "AutoModelForMaskedLM", {})
+def build(config, auto_class="AutoModel"):
+    return build_backbone(config, None, 8, None, auto_class, {})
 
 
 def test_each_type_of_the_section_is_a_family():
@@ -77,6 +78,13 @@ def test_a_new_family_ignores_no_key(section, change, key):
     with pytest.raises(ProjectError) as caught:
         build(config)
     assert (caught.value.code, caught.value.place) == ("MOD005", key)
+
+
+@pytest.mark.usefixtures("own_family")
+def test_a_shape_of_another_model_is_refused():
+    with pytest.raises(ProjectError, match="the model has 2 parameters, but its shape counts ") as caught:
+        build(CONFIG, MASKED)
+    assert (caught.value.code, caught.value.hint) == ("MOD006", "correct the shape in families/own")
 
 
 @pytest.mark.usefixtures("own_family")

@@ -71,8 +71,6 @@ WHOLE_MODEL = "pass a folder with model.safetensors, of a model that needs no co
 """Hint for a model that is loaded for inference, not for training."""
 TOKENS = ("input_ids", "inputs_embeds", "position_ids", "token_type_ids")
 """Inputs of a model with one value per token."""
-MAX_MISCOUNT = 0.01
-"""Largest relative error of the planned number of parameters: settings may add a bias or a norm."""
 
 
 def build(
@@ -92,7 +90,7 @@ def build(
         model = _transformers_class(auto_class).from_config(configuration, dtype=torch.float32, **own).train()
     model.init_weights()
     shape, kernel = model_shape(config, vocab_size), None
-    _refuse_other_description(model, auto_class, config, shape)
+    _refuse_other_names(model, auto_class, config, shape)
     if config.datacollator.pack_sequences:
         requested = requested_kernels(config)[1]
         kernel = choose_kernel(
@@ -170,28 +168,23 @@ def backbone_from_model(
     )
 
 
-def _refuse_other_description(
+def _refuse_other_names(
     model: PreTrainedModel, auto_class: str, config: RunConfig, shape: ModelShape
 ) -> None:
     """Raise `ProjectError` MOD006 if names or sizes of a new architecture are not those of its model.
 
-    Training from random weights does not depend on them, but plan, adapters and later runs do.
+    Training from random weights does not depend on them, but adapters and later runs do.
     """
     settings, architecture = read_model_settings(model_section(config))
     prefix = "" if auto_class == BARE else architecture.prefix
     own = {name: tuple(each.shape) for name, each in model.state_dict(keep_vars=True).items()}
     wanted = {prefix + name: size for name, size in expected_weights(shape, architecture, settings)}
     wrong = [f"{name} {list(size)}" for name, size in wanted.items() if own.get(name) != size]
-    total = sum(each.numel() for each in model.parameters())
     if wrong:
-        problem = f"has no such weights: {listed(wrong)}"
-    elif auto_class in VOCABULARY_HEADS and abs(shape.parameters.total / total - 1) > MAX_MISCOUNT:
-        problem = f"has {total:,} parameters, but its shape counts {shape.parameters.total:,}"
-    else:
-        return
-    name = model.config.model_type
-    hint = f"correct the description of {name} in neobert/families/hf/architectures"
-    raise ProjectError(CODE, f"the {name} of transformers {problem}", hint, "model")
+        name = model.config.model_type
+        message = f"the {name} of transformers has no such weights: {listed(wrong)}"
+        hint = f"correct the description of {name} in neobert/families/hf/architectures"
+        raise ProjectError(CODE, message, hint, "model")
 
 
 def _record_kernel(number: int, attention: str, _block: nn.Module, _arguments: Any) -> None:
