@@ -12,10 +12,11 @@ from launcher.terminal import console
 from neobert.config.corpora import LINES_TO_DOCUMENTS
 from neobert.config.schema import DatasetConfig
 from neobert.config.text_formats import MARKDOWN, TEXT
-from neobert.data.sources.file_listing import resolve_paths
-from neobert.data.sources.file_selection import select_files
+from neobert.data.sources.file_listing import is_saved_dataset, resolve_paths
+from neobert.data.sources.file_selection import TextFile, select_files
 from neobert.data.sources.preview import Preview, group_by_use, preview_local_text
 from neobert.data.sources.rows import TEXT_SETTING, RowFormat, text_rows
+from neobert.data.sources.saved_rows import split_folders
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import listed
 from neobert.printable import printable
@@ -62,19 +63,29 @@ def warn_of_skipped_files(preview: Preview) -> None:
 
 
 def notes_on_splits(text: Path | None, rows: RowFormat) -> tuple[str, ...]:
-    """Return notes on files whose names make them evaluation text, and on splits that are not read."""
+    """Return notes on files or splits whose names make them evaluation text, and on those not read."""
     found = list[str]()
     with suppress(ProjectError, OSError):
-        files = [] if text is None else select_files(resolve_paths([str(text)]), rows, lambda _: False).files
+        files = _files_of_splits(text, rows)
+        kind = "files" if text is None or not is_saved_dataset(text) else "splits"
         _, evaluation, unread = group_by_use(files, DatasetConfig(path=str(text))) if files else ([], [], [])
         if evaluation:
             names = listed([file.name for file in evaluation], 3)
-            found.append(f"files used for evaluation, because of their names: {names}")
+            found.append(f"{kind} used for evaluation, because of their names: {names}")
         found += [
-            f"files not read, because of their names: {each.example} ({each.num_files:,} x {each.kind})"
+            f"{kind} not read, because of their names: {each.example} ({each.num_files:,} x {each.kind})"
             for each in unread
         ]
     return tuple(map(printable, found))
+
+
+def _files_of_splits(text: Path | None, rows: RowFormat) -> list[TextFile]:
+    """Return the files of a text, or the splits of a saved dataset."""
+    if text is None:
+        return []
+    if is_saved_dataset(text):
+        return [TextFile(folder, name, name) for name, folder in split_folders(text).items()]
+    return [*select_files(resolve_paths([str(text)]), rows, lambda _: False).files]
 
 
 def warn_of_one_document(path: str) -> None:
