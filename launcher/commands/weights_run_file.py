@@ -367,7 +367,8 @@ def _trainer_entries(
 ) -> Iterator[Entry]:
     runs = request.file.parent / "runs"
     yield Entry("trainer.output_dir", str(runs / request.file.stem), "checkpoints, metrics, logs")
-    passes = f"about {two_digit_text(steps / per_pass)} passes over the text" if per_pass else ""
+    of = "text" if request.read_share else "rows that were read"
+    passes = f"about {two_digit_text(steps / per_pass)} passes over the {of}" if per_pass else ""
     yield Entry("trainer.max_steps", steps, passes)
     if request.table is not None:
         yield Entry("trainer.metric_for_best_model", reported_metrics(config)[-1].name, "checkpoints/best")
@@ -376,11 +377,15 @@ def _trainer_entries(
 
 
 def _rows_per_pass(request: RunFileInputs, length: int, batch: BatchSize, *, is_packed: bool) -> float:
-    """Return the number of rows in one pass over the text, or 0 if it is unknown."""
+    """Return the number of rows in one pass over the text, or 0 if it is unknown.
+
+    For a table of unknown length, one pass over the rows that were read.
+    """
     table, bytes_per_token = request.table, request.bytes_per_token
     if table is not None and not table.conversations:
         packed_into = batch.rows // batch.microbatches if is_packed else 0
         rows = num_text_rows(request.lengths, length, packed_into, bytes_per_token)
     else:
         rows = num_piece_rows(request.lengths, length, bytes_per_token, is_packed=is_packed)
-    return rows / request.read_share if request.read_share else 0.0
+    share = request.read_share or (0.0 if table is None else 1.0)
+    return rows / share if share else 0.0

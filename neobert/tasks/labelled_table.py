@@ -54,7 +54,7 @@ Named = Mapping[str, str]
 TEXT_SETTING = "dataset.text_column"
 QUESTIONS = ("prompt", "question", "query", "instruction", "input", "user")
 ANSWERS = ("completion", "response", "answer", "output", "assistant")
-NEXT_TO_ANSWERS = (("context", "input"), ("system_prompt", "system"))
+NEXT_TO_ANSWERS = {"context": "input", "input": "input", "system_prompt": "system", "system": "system"}
 """Columns that belong to a question and its answer, with their names in a table of conversations."""
 NONE_NAMED: Named = MappingProxyType({})
 
@@ -343,10 +343,14 @@ def renamed_answers(columns: Iterable[str]) -> str:
     pair = [next((names[name] for name in known if name in names), "") for known in (QUESTIONS, ANSWERS)]
     if not all(pair):
         return ""
-    has_input = not {"context", "input"}.isdisjoint({*names} - {pair[0].lower()})
-    new = ("instruction", "output") if has_input else ("prompt", "completion")
-    others = [(names[name], form) for name, form in NEXT_TO_ANSWERS if name in names]
-    changed = [each for each in (*zip(pair, new, strict=True), *others) if each[0] != each[1]]
+    others = {
+        form: names[name]
+        for name, form in NEXT_TO_ANSWERS.items()  # the last of two with the same new name
+        if name in names and names[name] != pair[0]
+    }
+    new = ("instruction", "output") if "input" in others else ("prompt", "completion")
+    renamed = [*zip(pair, new, strict=True), *((name, form) for form, name in others.items())]
+    changed = [each for each in renamed if each[0] != each[1]]
     old = " and ".join(quoted(name) for name, _ in changed)
     return f"{old} to {' and '.join(form for _, form in changed)}"
 
@@ -371,15 +375,22 @@ def read_share(text: Path, first_rows: int) -> float | None:
         if all(text_format(file) == PARQUET for file in files):
             return first_rows / sum(group.rows for file in files for group in row_groups(file))
         if all(is_plain(file) and text_format(file) in ROWS_IN_LINES for file in files):
-            num_bytes = sum(map(len, islice(_lines(files), first_rows)))
+            num_bytes = sum(islice(_row_sizes(files), first_rows))
             return num_bytes / sum(file.stat().st_size for file in files)
     return None
 
 
-def _lines(files: Iterable[Path]) -> Iterator[bytes]:
+def _row_sizes(files: Iterable[Path]) -> Iterator[int]:
+    """Yield the size of each row in bytes; in CSV, a row continues while its quotes are not closed."""
     for file in files:
+        has_quotes, size, num_quotes = text_format(file) == ".csv", 0, 0
         with file.open("rb") as opened:
-            yield from opened
+            for line in opened:
+                size += len(line)
+                num_quotes += line.count(b'"') if has_quotes else 0
+                if num_quotes % 2 == 0:
+                    yield size
+                    size = 0
 
 
 def too_many_labels_error(column: Column, text: Path, key: str) -> ProjectError:

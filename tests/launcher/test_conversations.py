@@ -1,6 +1,7 @@
 """Conversations: run files that are written for them, and reports that show their supervised text."""
 
 import csv
+import gzip
 import json
 import re
 from pathlib import Path
@@ -118,6 +119,10 @@ def test_of_many_conversations_the_first_are_read(command, monkeypatch):
     done = command("init", "--from", "base", "--text", "talks.jsonl", "run.yaml").passed()
     assert "only the first 3,000 rows were read: later ones may be longer" in done.out
     assert run_lines("run.yaml", "max_steps:") == run_lines("all.yaml", "max_steps:"), "of the whole text"
+    Path("talks.jsonl.gz").write_bytes(gzip.compress(Path("talks.jsonl").read_bytes()))
+    command("init", "--from", "base", "--text", "talks.jsonl.gz", "packed.yaml").passed()
+    (steps,) = run_lines("packed.yaml", "max_steps:")
+    assert "3 passes over the rows that were read" in steps
 
 
 def test_a_malformed_line_of_conversations_is_named(command):

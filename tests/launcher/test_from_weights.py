@@ -407,6 +407,7 @@ def test_a_task_that_infers_nothing_stops_no_other_task(command, monkeypatch):
         (["user", "assistant"], "'user' and 'assistant' to prompt and completion"),
         (["instruction", "input", "response"], "'response' to output"),
         (["instruction", "context", "response"], "'response' and 'context' to output and input"),
+        (["Question", "Input", "context", "output"], "'Question' and 'Input' to instruction and input"),
         (
             ["system_prompt", "question", "response"],
             "'question' and 'response' and 'system_prompt' to prompt and completion and system",

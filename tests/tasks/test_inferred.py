@@ -268,7 +268,8 @@ def test_a_column_that_does_not_follow_the_choices_is_no_choice(names, other):
 )
 def test_the_share_of_the_rows_that_were_read_is_estimated(monkeypatch, name, share):
     monkeypatch.setattr(labelled_table, "MAX_ROWS", 10)
-    columns = {"question": TEXTS, "A": TEXTS, "B": TEXTS, "answer": of([1, 2])}
+    questions = [f"{each}\nof two lines" for each in TEXTS]
+    columns = {"question": questions, "A": TEXTS, "B": TEXTS, "answer": of([1, 2])}
     path = write(name.removesuffix(".gz"), columns)
     if name.endswith(".gz"):
         Path(name).write_bytes(gzip.compress(path.read_bytes()))
