@@ -204,6 +204,8 @@ def settings_text(begun_with: Sequence[Difference]) -> str:
 
 def note_on_evaluation(candidates: Sequence[Candidate]) -> str:
     """Return a warning if the points' evaluation losses are not comparable, else an empty string."""
+    if not candidates:  # a task of a search without a trial of its own
+        return ""
     configs = [candidate.run.config for candidate in candidates]
     flat = [flatten(to_dict(config)) for config in configs]
     section = f"{configs[0].task}."
