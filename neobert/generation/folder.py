@@ -35,7 +35,7 @@ def chat_folder(path: Path) -> Path:
     settings = read_json(folder / "tokenizer_config.json", missing_ok=True)
     if not (settings.get("chat_template") or (folder / TEMPLATE_FILE).is_file()):
         hint = (
-            "to continue text, use neobert-launch evaluate generation; "
+            "to continue text, use neobert-launch evaluate generation with a .txt file of prompts; "
             f"to chat, train on conversations, or save the template as {TEMPLATE_FILE} in the folder"
         )
         message = "the tokenizer has no chat template"

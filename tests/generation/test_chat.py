@@ -127,7 +127,8 @@ def test_on_a_terminal_ctrl_c_ends_the_reply_and_not_the_chat(chatty):
 def test_folders_that_cannot_chat_are_refused_in_one_sentence(chatty, tmp_path):
     without = shutil.copytree(chatty, tmp_path / "plain")
     (without / "chat_template.jinja").unlink()
-    refusal_of(chat_folder, "no-chat-template", "the tokenizer has no chat template", without)
+    error = refusal_of(chat_folder, "no-chat-template", "the tokenizer has no chat template", without)
+    assert "evaluate generation with a .txt file of prompts" in error.hint, "it refuses messages, too"
     (without / "tokenizer.json").unlink()
     (tmp_path / "prompts.txt").write_text("hello\n", encoding="utf-8")
     done = run("evaluate", "generation", str(without), str(tmp_path / "prompts.txt"))
