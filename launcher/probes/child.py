@@ -26,18 +26,13 @@ LAST_LINES_S = 2.0
 OnProgress = Callable[[str], None]
 
 
-def run_for_text(
-    command: Sequence[str],
-    timeout_s: float,
-    environment: Mapping[str, str] | None = None,
-    on_progress: OnProgress | None = None,
-) -> str:
-    """Return the standard output of a command as text; arguments as for `run_command`.
+def run_for_text(command: Sequence[str], timeout_s: float) -> str:
+    """Return the standard output of a command as text.
 
     Raises UnsupportedError if the command does not exist, IncompleteError if it fails, and TimedOutError if
     it exceeds `timeout_s` and is killed.
     """
-    ended = run_command(command, timeout_s, environment, on_progress)
+    ended = run_command(command, timeout_s)
     if ended.returncode:
         raise failure_error(command, ended)
     return ended.stdout.decode(errors="replace")

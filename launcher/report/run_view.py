@@ -169,7 +169,7 @@ def _draw_chart(chart: Chart, height: int, terminal: TerminalSize, last: int) ->
     has_range = room >= MIN_CURVE_WIDTH + RANGE_WIDTH
     width = max(0, room - RANGE_WIDTH if has_range else room)
     series = chart.series
-    values = bucket_means(series.positions, series.values, width, 0, last)
+    values = bucket_means(series.positions, series.values, width, last)
     rows = draw_columns(values, height, is_unicode=terminal.is_unicode)
     newest = _short_value(chart, series.values[-1]) if series.values else UNKNOWN
     text = f"{cut_end(chart.label, LABEL_WIDTH):<{LABEL_WIDTH}}{newest:>{VALUE_WIDTH - 2}}  "
@@ -341,16 +341,16 @@ def _column_height(value: float, low: float, high: float, most: int) -> int:
 
 
 def bucket_means(
-    positions: Sequence[int], values: Sequence[float], width: int, first: int, last: int
+    positions: Sequence[int], values: Sequence[float], width: int, last: int
 ) -> list[float | None]:
-    """Return the mean of the values in each of `width` equal ranges of [first, last]; positions ascend.
+    """Return the mean of the values in each of `width` equal ranges of [0, last]; positions ascend.
 
     A range without values repeats the previous mean; it is None before the first value and after the last.
     """
     means: list[float | None] = []
     start = 0
     for column in range(1, width + 1):
-        limit = first + (last - first) * column / width
+        limit = last * column / width
         end = bisect_right(positions, limit, lo=start)
         chunk = values[start:end]
         if chunk:

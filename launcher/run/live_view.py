@@ -132,9 +132,8 @@ def make_view(watch: LiveReader, output_format: str, *, is_quiet: bool = False) 
 class ProgressView:
     """View with steps, losses, throughput and times in one updated line; evaluations are printed above it."""
 
-    def __init__(self, watch: LiveReader, clock: Callable[[], float] = time.monotonic) -> None:
-        self.watch = watch
-        self._clock, self._begun_s = clock, clock()
+    def __init__(self, watch: LiveReader) -> None:
+        self.watch, self._begun_s = watch, time.monotonic()
         selecting = selecting_metric(read_json(watch.folder / RESOLVED))
         self._metric = EVAL_LOSS if selecting is None else selecting[0].name
         out = Console(file=sys.stdout, no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
@@ -178,7 +177,7 @@ class ProgressView:
         self.values |= {
             "count": f"{step or 0}/{most}" if most else UNKNOWN,
             "eta": show_duration(beat.get("eta_s")) if is_stepping else UNKNOWN,
-            "elapsed": show_duration(self._clock() - self._begun_s),
+            "elapsed": show_duration(time.monotonic() - self._begun_s),
             "memory": show_mib(memory_mib(beat)),
             "save": time_since_save(beat),
         }

@@ -20,8 +20,8 @@ PACKERS = {
 }
 
 
-def mix(median: int, count: int, seed: int = 0) -> np.ndarray:
-    drawn = np.random.default_rng(seed).lognormal(np.log(median), 0.85, count)
+def mix(median: int, count: int) -> np.ndarray:
+    drawn = np.random.default_rng(0).lognormal(np.log(median), 0.85, count)
     return np.clip(drawn, 3, 1024).astype(np.int64)
 
 

@@ -39,7 +39,7 @@ def load(path: Path, **options: object) -> TokenizerBundle:
 refused = partial(refusal_of, load_tokenizer)
 
 
-def foreign(folder: Path, vocabulary: list[str], special: list[str], name: str = "tokenizer.json") -> Path:
+def foreign(folder: Path, vocabulary: list[str], special: list[str]) -> Path:
     """Write a tokenizer.json of whole words, without a template."""
     folder.mkdir(parents=True, exist_ok=True)
     model = models.WordLevel(
@@ -48,7 +48,7 @@ def foreign(folder: Path, vocabulary: list[str], special: list[str], name: str =
     backend = Tokenizer(model)
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.add_special_tokens(special)
-    backend.save(str(folder / name))
+    backend.save(str(folder / "tokenizer.json"))
     return folder
 
 

@@ -23,9 +23,9 @@ REAL = ("output", "resume")
 Answer = tuple[int, Any]
 
 
-def altered(changes: dict[str, Any], base: Path = HEALTHY) -> Facts:
+def altered(changes: dict[str, Any]) -> Facts:
     """Recorded facts with some values, by dotted paths, put in their place."""
-    tree = json.loads(base.read_text(encoding="utf-8"))
+    tree = json.loads(HEALTHY.read_text(encoding="utf-8"))
     for path, value in changes.items():
         *parents, last = path.split(".")
         place = tree

@@ -117,7 +117,7 @@ def test_progress_of_a_probe_is_passed_on_and_no_part_of_its_error(tmp_path):
     script = tmp_path / "probe.py"
     script.write_text(f"{CHILD}\nsys.exit(3)\n", encoding="utf-8")
     seen: list[str] = []
-    with pytest.raises(probe_child.IncompleteError) as raised:
-        probe_child.run_for_text((sys.executable, str(script)), 20.0, dict(os.environ), seen.append)
+    command = (sys.executable, str(script))
+    ended = probe_child.run_command(command, 20.0, dict(os.environ), seen.append)
     assert seen == ["reading: 10 of 20", "reading: 20 of 20"]
-    assert str(raised.value).endswith(": a warning")
+    assert str(probe_child.failure_error(command, ended)).endswith(": a warning")

@@ -318,7 +318,7 @@ def test_a_curve_has_one_column_per_value(values, height, is_unicode):
 
 @given(st.lists(st.integers(0, 100), unique=True, min_size=1).map(sorted), st.integers(1, 30))
 def test_every_value_is_in_a_column_and_the_mean_is_kept(positions, width):
-    columns = bucket_means(positions, [7.0] * len(positions), width, 0, 100)
+    columns = bucket_means(positions, [7.0] * len(positions), width, 100)
     assert len(columns) == width
     assert {value for value in columns if value is not None} == {7.0}
 

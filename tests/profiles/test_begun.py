@@ -45,14 +45,14 @@ def arguments(chosen: Values) -> list[str]:
     return [f"{key}={'null' if value is None else value}" for key, value in chosen.items()]
 
 
-def begun(profile_was: Values, user: Values, folder: str = "/elsewhere/profiles/development") -> RecordedRun:
+def begun(profile_was: Values, user: Values) -> RecordedRun:
     """Return the record of a run that a version with other values in profile cpu has launched."""
     layers = load_layers(find_profile("cpu"))
     tree: Values = {}
     for key, value in profile_was.items():
         section, _, name = key.partition(".")
         tree.setdefault(section, {})[name] = value
-    origin = Origin("profile", f"{folder}/cpu.yaml", 7)
+    origin = Origin("profile", "/elsewhere/profiles/development/cpu.yaml", 7)
     was = Document(origin.file, "profile", build(tree, lambda _: (origin, origin), []))
     documents = [*with_recipe(layers.documents), was, with_profile_name(layers, "cpu")]
     old = resolve(documents, parse_overrides(arguments(user)), sections_read())

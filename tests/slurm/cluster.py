@@ -114,9 +114,9 @@ class Cluster:
         log = Path(job["StdOut"]).read_text()[-LOG_CHARS:]
         assert job["JobState"] == "COMPLETED", f"{job['JobState']}, exit code {job['ExitCode']}: {log}"
 
-    def until_ended(self, number: str, timeout_s: float = JOB_S) -> None:
+    def until_ended(self, number: str) -> None:
         """Wait until a job has ended."""
-        self.until(lambda: self.state(number) in ENDED, f"job {number} does not end", timeout_s)
+        self.until(lambda: self.state(number) in ENDED, f"job {number} does not end", JOB_S)
 
     @contextmanager
     def lost(self, name: str, *, is_noticed: bool = False) -> Iterator[list[psutil.Process]]:

@@ -65,13 +65,12 @@ def test_a_batch_is_found_again_by_its_samples():
     assert words["next"] == {"epoch": 1, "window": 2, "index": 3, "stream": None, "packer": 4}
 
 
-def tokenizer(vocab_size=256, num_tokens=250):
-    return SimpleNamespace(vocab_size=vocab_size, num_tokens=num_tokens)
+TOKENIZER = SimpleNamespace(vocab_size=256, num_tokens=250)
 
 
 @pytest.mark.parametrize(("requested", "rows"), [(None, 256), (256, 256), (512, 512)])
 def test_the_embedding_has_room_for_the_tokenizer(requested, rows):
-    assert num_embedding_rows(from_dict({"model": {"vocab_size": requested}}), tokenizer()) == rows
+    assert num_embedding_rows(from_dict({"model": {"vocab_size": requested}}), TOKENIZER) == rows
 
 
 @pytest.mark.parametrize(
@@ -80,7 +79,7 @@ def test_the_embedding_has_room_for_the_tokenizer(requested, rows):
 def test_a_smaller_embedding_is_refused(requested, weights, least):
     config = from_dict({"model": {"vocab_size": requested, "pretrained_checkpoint": weights}})
     with pytest.raises(ProjectError, match=f"is {requested}, but the tokenizer has {least} tokens") as error:
-        num_embedding_rows(config, tokenizer())
+        num_embedding_rows(config, TOKENIZER)
     assert error.value.code == "MOD002"
 
 
@@ -88,4 +87,4 @@ def test_a_smaller_embedding_is_refused(requested, weights, least):
 def test_published_weights_need_no_rows_for_inert_tokens(requested):
     """Those of NeoBERT have 30,522, a number that is no multiple of 128."""
     config = from_dict({"model": {"vocab_size": requested, "pretrained_checkpoint": "some/folder"}})
-    assert num_embedding_rows(config, tokenizer()) == requested
+    assert num_embedding_rows(config, TOKENIZER) == requested

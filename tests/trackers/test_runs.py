@@ -40,11 +40,11 @@ def in_tensorboard(run_dir: Path) -> dict[str, list[tuple[int, float]]]:
     return {key: [(each.step, each.value) for each in found.Scalars(key)] for key in KEYS}
 
 
-def in_trackio(project: str) -> dict[str, list[tuple[int, float]]]:
+def in_trackio() -> dict[str, list[tuple[int, float]]]:
     from trackio.sqlite_storage import SQLiteStorage
 
-    (name,) = SQLiteStorage.get_runs(project)
-    rows = SQLiteStorage.get_logs(project, name)
+    (name,) = SQLiteStorage.get_runs("tiny")
+    rows = SQLiteStorage.get_logs("tiny", name)
     return {key: [(row["step"], row[key]) for row in rows if key in row] for key in KEYS}
 
 
@@ -65,11 +65,11 @@ def test_each_tracker_has_the_values_of_metrics_jsonl(trackio_folder, tmp_path, 
     (message,) = read_lines(run_dir / "heartbeat_rank0.jsonl")[-1]["warning_messages"].values()
     assert "tracker wandb failed (ConnectionError: no route to wandb)" in message  # `train` prints it
     assert in_tensorboard(run_dir) == approximately(expected(run_dir))  # fp32
-    assert in_trackio("tiny") == expected(run_dir)
+    assert in_trackio() == expected(run_dir)
 
     # A crash after step 12 that lost the checkpoint of step 12: the session from step 10 repeats 11 and 12.
     os.rename(run_dir / "checkpoints/12", run_dir / "checkpoints/.lost")
     assert train(run_dir) == 0
     assert [step for step, _ in expected(run_dir)["train/loss"]] == [3, 6, 9, 12]
     assert in_tensorboard(run_dir) == approximately(expected(run_dir))
-    assert [step for step, _ in in_trackio("tiny")["train/loss"]] == [3, 6, 9, 12, 12]
+    assert [step for step, _ in in_trackio()["train/loss"]] == [3, 6, 9, 12, 12]

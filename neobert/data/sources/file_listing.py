@@ -15,7 +15,6 @@ from neobert.data.sources.unreadable import unopened_error, unreadable_error
 from neobert.runfiles.prepared_parts import is_joined
 from neobert.runfiles.run_dir import MANIFEST, RESOLVED
 
-PLACE = "dataset.path"
 _LIST = "set dataset.path to a list, written as [first.txt, second.txt]"
 _SHELL = "set dataset.path to an existing file or folder, or to a pattern such as novels/*.txt"
 PREPARED = {"manifest.json", "train.tokens"}

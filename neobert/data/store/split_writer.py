@@ -27,7 +27,7 @@ class SplitWriter:
         dtype: np.dtype[np.unsignedinteger],
         columns: Sequence[Column] = (),
     ) -> None:
-        self._folder, self._split, self._declared = folder, split, tuple(columns)
+        self._folder, self._declared = folder, tuple(columns)
         self._dtype = dtype.newbyteorder("<")
         self._end = 0
         self._squares, self._longest, self._segments, self._examples = 0, 0, 0, 0

@@ -17,7 +17,7 @@ from typing import Any
 from neobert.evaluation.glue.task import GlueTask
 
 FALSE_OR_TRUE = ("false", "true")
-TEXT, PAIR, LABEL = ("text",), ("pair",), ("label",)
+TEXT, PAIR = ("text",), ("pair",)
 QUESTIONS = {"cause": "What was the cause of this?", "effect": "What happened as a result?"}
 _MARKUP = re.compile(r"<[^<>]{1,20}>")
 """An HTML tag; in the passages of MultiRC, tags surround the sentence numbers."""
