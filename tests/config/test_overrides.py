@@ -112,13 +112,6 @@ def test_lists_of_mappings_are_flow_yaml():
     assert waiver.code == "BUD001"
 
 
-def test_an_override_beats_a_file_and_keeps_the_rest_of_its_section(resolve_text):
-    resolution = resolve_text("trainer:\n  max_steps: 5\n  save_steps: 2\n", "trainer.max_steps=9")
-    assert (resolution.config.trainer.max_steps, resolution.config.trainer.save_steps) == (9, 2)
-    assert resolution.origins["trainer"].line == 1
-    assert resolution.origins["trainer.save_steps"].line == 3
-
-
 @pytest.mark.parametrize(
     ("tokens", "code", "line", "column", "source_line", "words"),
     [

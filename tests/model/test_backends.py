@@ -52,13 +52,6 @@ def test_auto_on_a_cpu_is_sdpa_and_says_why():
     assert "torch_varlen needs CUDA, but the run uses the CPU" in backend.reason
 
 
-@pytest.mark.parametrize("name", ["flash_attn_varlen", "torch_varlen", "flex", *FLASH])
-def test_a_named_kernel_fails_on_a_cpu(name):
-    member = find_attention_kernels(name)[0].name
-    with pytest.raises(BackendError, match=f"{member} needs CUDA, but the run uses the CPU"):
-        choose_backend(name, CPU)
-
-
 @pytest.mark.parametrize("name", ["flash_attn_varlen", "torch_varlen"])
 def test_a_named_kernel_fails_in_fp32(name, install):
     install(2)
@@ -106,14 +99,6 @@ def test_what_no_flash_attention_takes_is_said(install, place, output):
     with pytest.raises(BackendError, match=output):
         choose_backend("flash_attn_varlen", place)
     assert output in choose_backend("auto", place).reason
-
-
-def test_auto_on_cuda_without_it_takes_torchs_own_and_says_so(install):
-    install()
-    backend = choose_backend("auto", card())
-    assert backend.name == "torch_varlen"
-    assert "supported here" in backend.reason
-    assert "flash-attn, which cannot be imported" in backend.reason
 
 
 def test_auto_on_cuda_in_fp32_is_sdpa():

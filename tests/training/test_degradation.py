@@ -128,13 +128,6 @@ def test_a_kernel_that_falls_back_ends_the_run_and_loses_no_step(
     assert exact(run_dir) == uninterrupted
 
 
-@pytest.mark.usefixtures("falling_back")
-def test_a_smoke_run_that_falls_back_trains_on(make_run, run, beats):
-    run_dir = make_run(guard={"on_degradation": "warn"}, trainer={"eval_steps": 0})
-    assert run(run_dir) == 0
-    assert beats(run_dir)[-1]["kernel_fallbacks"] == 4
-
-
 def test_a_retried_read_is_in_metrics_and_heartbeat(make_run, run, metrics, beats, monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.delenv("TOKENIZERS_PARALLELISM")

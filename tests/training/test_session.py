@@ -182,13 +182,6 @@ def test_both_loss_paths_train_the_same(make_run, run, metrics):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_padded_rows_train_through_the_same_loop(make_run, run, metrics):
-    run_dir = make_run(datacollator={"pack_sequences": False})
-    assert run(run_dir) == 0
-    losses = [line["eval/loss"] for line in metrics(run_dir) if "eval/loss" in line]
-    assert losses[-1] < losses[0] - 0.1
-
-
 def test_steps_without_a_target_have_no_loss(make_run, run, metrics, caplog):
     caplog.set_level("INFO", logger="neobert")
     run_dir = make_run(datacollator={"mlm_probability": 1e-6})
