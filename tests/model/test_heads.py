@@ -87,60 +87,35 @@ def test_the_head_starts_normal_and_the_encoder_uniform(make_config):
     assert float(model.model.transformer_encoder[0].wo.weight.detach().std()) > 0.15
 
 
+SINGLE, MULTI, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
+
+
+def binary(logits, labels):
+    return F.binary_cross_entropy_with_logits(logits.view(labels.shape), labels.float())
+
+
 @pytest.mark.parametrize(
-    ("num_labels", "labels", "loss"),
+    ("given", "num_labels", "labels", "loss", "named"),
     [
-        (3, torch.tensor([0, 2]), F.cross_entropy),
-        (1, torch.tensor([0.5, -1.0]), lambda logits, y: F.mse_loss(logits[:, 0], y)),
-        (3, torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]]), F.binary_cross_entropy_with_logits),
+        (None, 3, torch.tensor([0, 2]), F.cross_entropy, SINGLE),
+        (None, 1, torch.tensor([0.5, -1.0]), lambda logits, y: F.mse_loss(logits[:, 0], y), REGRESSION),
+        (None, 3, torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]]), binary, MULTI),
+        (REGRESSION, 3, torch.tensor([[0.5, 2.0, -1.0], [0.0, 1.0, 0.0]]), F.mse_loss, REGRESSION),
+        (MULTI, 3, torch.tensor([[1, 0, 1], [0, 0, 1]]), binary, MULTI),
+        (MULTI, 1, torch.tensor([1, 0]), binary, MULTI),
     ],
 )
-def test_classification_losses(make_config, num_labels, labels, loss):
-    model = NeoBERTForSequenceClassification(make_config(num_labels=num_labels)).eval()
-    out = model(torch.randint(5, 96, (2, 9)), labels=labels)
-    assert out.logits.shape == (2, num_labels)
+def test_the_loss_is_that_of_the_configuration_or_of_the_first_labels(
+    make_config, given, num_labels, labels, loss, named
+):
+    """A pipeline of transformers reads the name of the problem in the configuration."""
+    model = NeoBERTForSequenceClassification(make_config(num_labels=num_labels, problem_type=given)).eval()
+    ids = torch.randint(5, 96, (2, 9))
+    assert model(ids).logits.shape == (2, num_labels)
+    assert model.config.problem_type == given
+    out = model(ids, labels=labels)
     torch.testing.assert_close(out.loss, loss(out.logits, labels))
-
-
-@pytest.mark.parametrize(
-    ("problem", "num_labels", "labels", "loss"),
-    [
-        ("regression", 3, torch.tensor([[0.5, 2.0, -1.0], [0.0, 1.0, 0.0]]), F.mse_loss),
-        (
-            "multi_label_classification",
-            3,
-            torch.tensor([[1, 0, 1], [0, 0, 1]]),
-            lambda logits, y: F.binary_cross_entropy_with_logits(logits, y.float()),
-        ),
-        (
-            "multi_label_classification",
-            1,
-            torch.tensor([1, 0]),
-            lambda logits, y: F.binary_cross_entropy_with_logits(logits[:, 0], y.float()),
-        ),
-    ],
-)
-def test_the_configuration_names_the_loss(make_config, problem, num_labels, labels, loss):
-    model = NeoBERTForSequenceClassification(make_config(num_labels=num_labels, problem_type=problem)).eval()
-    out = model(torch.randint(5, 96, (2, 9)), labels=labels)
-    torch.testing.assert_close(out.loss, loss(out.logits, labels))
-    assert model.config.problem_type == problem
-
-
-@pytest.mark.parametrize(
-    ("num_labels", "labels", "problem"),
-    [
-        (3, torch.tensor([0, 2]), "single_label_classification"),
-        (1, torch.tensor([0.5, -1.0]), "regression"),
-        (3, torch.zeros(2, 3), "multi_label_classification"),
-    ],
-)
-def test_the_first_labels_name_the_problem_for_the_pipeline(make_config, num_labels, labels, problem):
-    model = NeoBERTForSequenceClassification(make_config(num_labels=num_labels))
-    model(torch.randint(5, 96, (2, 9)))
-    assert model.config.problem_type is None
-    model(torch.randint(5, 96, (2, 9)), labels=labels)
-    assert model.config.to_dict()["problem_type"] == problem
+    assert model.config.to_dict()["problem_type"] == named
 
 
 def test_dropout_is_in_the_head_only(make_config):
