@@ -10,8 +10,17 @@ FAULTY = 1e-2
 LENGTHS = (7, 1, 12, 2, 5)
 
 
-def test_packed_logits_match(make_model, pack, reference, ratio):
-    model, run = make_model(), pack(LENGTHS)
+@pytest.mark.parametrize(
+    ("changes", "lengths"),
+    [
+        ({}, LENGTHS),
+        ({"max_position_embeddings": 8}, (40,)),  # rotations go on where positions end
+        ({"rope_theta": 100.0}, (20,)),
+        ({"rope_theta": 500_000.0}, (20,)),
+    ],
+)
+def test_packed_logits_match(make_model, pack, reference, ratio, changes, lengths):
+    model, run = make_model(**changes), pack(lengths)
     wanted = reference(model).logits(run.input_ids, run.position_ids, run.allowed())
     assert ratio(model(**run.inputs()).logits, wanted) < HEALTHY
 
@@ -38,23 +47,10 @@ def test_gradients_match_in_every_tensor(make_model, pack, reference, ratio):
     assert max(ratios.values()) < 10 * HEALTHY, ratios
 
 
-def test_a_longer_run_than_max_position_embeddings_still_rotates_right(make_model, pack, reference, ratio):
-    model, run = make_model(max_position_embeddings=8), pack((40,))
-    wanted = reference(model).logits(run.input_ids, run.position_ids, run.allowed())
-    assert ratio(model(**run.inputs()).logits, wanted) < HEALTHY
-
-
 def test_the_form_for_compilers_computes_the_same(make_model, pack, reference, ratio, monkeypatch):
     model, run = make_model(), pack(LENGTHS)
     wanted = reference(model).logits(run.input_ids, run.position_ids, run.allowed())
     monkeypatch.setattr("neobert.model.layers._rotate_complex", _rotate_real)
-    assert ratio(model(**run.inputs()).logits, wanted) < HEALTHY
-
-
-@pytest.mark.parametrize("theta", [100.0, 500_000.0])
-def test_the_rotary_base_is_read(make_model, pack, reference, ratio, theta):
-    model, run = make_model(rope_theta=theta), pack((20,))
-    wanted = reference(model).logits(run.input_ids, run.position_ids, run.allowed())
     assert ratio(model(**run.inputs()).logits, wanted) < HEALTHY
 
 

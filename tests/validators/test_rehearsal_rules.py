@@ -480,15 +480,15 @@ def test_a_rehearsal_without_answers_is_unknown():
         output("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=(), out_of_memory="no room")))
 
 
-def test_sparse_attention_needs_the_answers_of_its_operator():
-    attention = replace(PLAN.shape.attention, selected=SelectedBlocks(64, 16, 512))
+@pytest.mark.parametrize(
+    ("of_the_model", "missing"),
+    [
+        ({"selected": SelectedBlocks(64, 16, 512)}, "exact, close"),
+        ({"direction": "causal"}, "causal, shift, next"),
+    ],
+)
+def test_attention_needs_the_answers_of_its_kind(of_the_model, missing):
+    attention = replace(PLAN.shape.attention, **of_the_model)
     plan = PLAN._replace(shape=replace(PLAN.shape, attention=attention))
-    with pytest.raises(CannotTellError, match=r"^not tested: exact, close$"):
-        list(RULES["TSK006"].judge(RUN, plan, FACTS))
-
-
-def test_a_causal_model_needs_the_answer_of_a_causal_model(monkeypatch):
-    attention = replace(PLAN.shape.attention, direction="causal")
-    plan = PLAN._replace(shape=replace(PLAN.shape, attention=attention))
-    with pytest.raises(CannotTellError, match=r"^not tested: causal, shift, next$"):
+    with pytest.raises(CannotTellError, match=f"^not tested: {missing}$"):
         list(RULES["TSK006"].judge(RUN, plan, FACTS))
