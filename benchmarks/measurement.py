@@ -8,26 +8,15 @@ import shlex
 import subprocess
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from neobert.bench.device import package_versions
+
 COMMIT_ENV = "NEOBERT_COMMIT"
-PACKAGES = (
-    "torch",
-    "triton",
-    "transformers",
-    "accelerate",
-    "quack-kernels",
-    "flash-attn-4",
-    "flash-attn",
-    "sentence-transformers",
-    "mteb",
-    "liger-kernel",
-    "flash-linear-attention",
-)
+PEERS = ("sentence-transformers", "mteb")
 
 
 def write_measurement(
@@ -52,7 +41,7 @@ def write_measurement(
         "unit": unit,
         "target": target,
         "device": device_name(),
-        "versions": package_versions(),
+        "versions": package_versions(PEERS) | gpu_versions(),
         "commit": git_commit(),
         "command": command_line(),
         "date": time.strftime("%Y-%m-%d"),
@@ -83,25 +72,13 @@ def device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} CPU cores"
 
 
-def package_versions() -> dict[str, str]:
-    """Return the versions of Python and of the installed packages that affect measurements."""
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found | gpu_versions()
-
-
 def gpu_versions() -> dict[str, str]:
-    """Return the versions of CUDA, cuDNN and the driver, or an empty dict without a GPU."""
+    """Return the versions of cuDNN and the driver, or an empty dict without a GPU."""
     if not torch.cuda.is_available():
         return {}
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
     driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
     return {
-        "cuda": str(torch.version.cuda),
         "cudnn": str(torch.backends.cudnn.version()),
         "driver": driver or "unknown",
     }

@@ -23,6 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, DataCollatorWithFlattening
 
 from neobert.families.hf.attention import attend_packed
+from peers.turns import synchronize
 
 FLATTENED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
 """Arguments of a model's forward that describe the texts of one flattened row."""
@@ -179,11 +180,11 @@ def measure_ms(
     with candidate.pinned():
         for _ in range(3):
             once()
-        _synchronize(device)
+        synchronize()
         started_s = time.perf_counter()
         for _ in range(REPEATS):
             once()
-        _synchronize(device)
+        synchronize()
     return (time.perf_counter() - started_s) / REPEATS * 1e3
 
 
@@ -192,11 +193,6 @@ def segment_bounds(lengths: Sequence[int], tokens: int, device: str, count: int 
     bounds = torch.tensor([0, *lengths]).cumsum(0)
     padding = bounds.new_full(((count or len(lengths)) - len(lengths),), tokens)
     return torch.cat([bounds, padding]).to(torch.int32).to(device)
-
-
-def _synchronize(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 def flatten_inputs(module: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 
@@ -19,12 +20,12 @@ CPU_SIZE, CPU_REPEATS = 1024, 5
 PRODUCT = "product"
 
 
-def package_versions() -> dict[str, str]:
-    """Return the versions of Python, CUDA, neobert-launch and the installed packages of `PACKAGES`."""
+def package_versions(peers: Sequence[str] = ()) -> dict[str, str]:
+    """Return the versions of Python, CUDA, neobert-launch and the installed packages: `PACKAGES`, `peers`."""
     found = {"python": platform.python_version(), "neobert-launch": __version__}
     if torch.version.cuda:
         found["cuda"] = torch.version.cuda
-    for package in PACKAGES:
+    for package in (*PACKAGES, *peers):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -13,14 +13,14 @@ from torch import Tensor
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     """Return the gradient of a weight, grad.T @ x [N, D], in float32, of grad [T, N] and x [T, D]."""
-    if grad.dtype == _accumulation_dtype(grad):
+    if grad.dtype == accumulation_dtype(grad):
         return grad.t() @ x
-    return torch.mm(grad.t(), x, out_dtype=_accumulation_dtype(grad))
+    return torch.mm(grad.t(), x, out_dtype=accumulation_dtype(grad))
 
 
-def _accumulation_dtype(grad: Tensor) -> torch.dtype:
-    # fp64 stays fp64: it is the reference.
-    return torch.promote_types(grad.dtype, torch.float32)
+def accumulation_dtype(values: Tensor) -> torch.dtype:
+    """Return the dtype for sums: fp32, or fp64 for values in fp64, which are the reference."""
+    return torch.promote_types(values.dtype, torch.float32)
 
 
 class _Linear(torch.autograd.Function):

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from neobert.kernels.linear import accumulation_dtype
 from neobert.kernels.operators import differentiate, operator, register_fake
 from neobert.kernels.pointwise import next_power_of_two
 from neobert.plan.memory import rows_per_chunk as chunk_rows
@@ -145,7 +146,7 @@ def _linear_cross_entropy(
     softcap: float | None,
     is_trained: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    wide = _accumulation_dtype(hidden)
+    wide = accumulation_dtype(hidden)
     # A copy, cast once for all chunks: the decoder's own weights stay in fp32.
     matrix = weight.to(hidden.dtype)
     losses = hidden.new_empty(hidden.shape[0], dtype=wide)
@@ -171,11 +172,6 @@ def _logits_buffer(hidden: Tensor, num_rows: int, vocab: int) -> Tensor:
     return hidden.new_empty(num_rows, round_up(vocab, ROW_MULTIPLE))[:, :vocab]
 
 
-def _accumulation_dtype(hidden: Tensor) -> torch.dtype:
-    """Return the dtype for sums: fp32, or fp64 if hidden is in fp64."""
-    return torch.promote_types(hidden.dtype, torch.float32)
-
-
 def _add_weight_gradient(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor) -> None:
     """Add grad_logits.T @ rows of a chunk to grad_weight [V, D] in place, in the dtype of grad_weight."""
     if grad_logits.dtype == grad_weight.dtype:
@@ -191,7 +187,7 @@ def _add_weight_gradient(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor)
 def _linear_cross_entropy_fake(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any
 ) -> tuple[Tensor, ...]:
-    wide, is_trained = _accumulation_dtype(hidden), rest[-1]
+    wide, is_trained = accumulation_dtype(hidden), rest[-1]
     return (
         hidden.new_empty((), dtype=wide),
         torch.empty_like(hidden),

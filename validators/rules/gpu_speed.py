@@ -12,6 +12,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import CannotTellError, Violations, rule
+from validators.rules.gpu import used_devices
 
 if TYPE_CHECKING:
     from validators.facts_gpu import GpuHealthFacts
@@ -27,10 +28,6 @@ TERA, GIGA = 1e12, 1e9
 SLOW = "check other processes, clocks and power limit: nvidia-smi -q -d PERFORMANCE,CLOCK,POWER"
 NVLINK_BYTES_PER_S = 25e9
 PCIE_LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.97e9, 5: 3.94e9, 6: 7.56e9}
-
-
-def _used_devices(run: ResolvedRun, facts: Facts) -> tuple[DeviceFacts, ...]:
-    return (facts.devices or ())[: run.config.distributed.nproc_per_node]
 
 
 def _data_sheet(device: DeviceFacts) -> Card:
@@ -68,7 +65,7 @@ def slow_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     a GPU with its normal clocks and power limit, or another one
     ```
     """
-    devices = _used_devices(run, facts)
+    devices = used_devices(facts.devices, run)
     for device in devices:
         peak, label = _data_sheet(device).bf16_flops, _gpu_label(device, facts)
         reached = f"{device.gemm_flops / TERA:.0f} TFLOP/s"
@@ -110,7 +107,7 @@ def slow_gpu_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     health = dict(enumerate(facts.gpu_health or ()))  # both are in the order of the visible devices
-    for device in _used_devices(run, facts):
+    for device in used_devices(facts.devices, run):
         label = _gpu_label(device, facts)
         spec = _data_sheet(device).bytes_per_s
         if device.copy_bytes_per_s < MIN_COPY_SHARE * spec:
@@ -169,7 +166,7 @@ def wrong_gpu_arithmetic(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     use another GPU and return this one
     ```
     """
-    for device in _used_devices(run, facts):
+    for device in used_devices(facts.devices, run):
         label = _gpu_label(device, facts)
         if not device.answers:
             raise CannotTellError(f"{label}: no known product was computed")
