@@ -1,7 +1,6 @@
 """Adapters: their size, their training, their checkpoints, and what peft reads of them."""
 
 import json
-import random
 import subprocess
 import sys
 from contextlib import contextmanager, nullcontext
@@ -20,6 +19,7 @@ from neobert.families.neobert.build import backbone_from_model
 from neobert.families.table import model_shape
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from neobert.plan.memory import predict_memory
+from tests.faults.sharded_adapters import words_in
 from tests.refusals import refusal_of
 
 NAMES = ["O", "B-PER"]
@@ -128,14 +128,7 @@ with torch.no_grad():
 
 @pytest.fixture
 def words(tmp_path):
-    draw = random.Random(3)
-    rows = [[draw.choice(["Mara", "Jonas", "went", "home", "saw"]) for _ in range(8)] for _ in range(90)]
-    lines = [
-        json.dumps({"tokens": row, "tags": ["B-PER" if each.istitle() else "O" for each in row]})
-        for row in rows
-    ]
-    (tmp_path / "words.jsonl").write_text("\n".join(lines))
-    return {"path": str(tmp_path / "words.jsonl"), "cache_dir": str(tmp_path / "cache"), "eval_samples": 12}
+    return words_in(tmp_path)
 
 
 @pytest.mark.usefixtures("warm")

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources.rows import count_characters
 from neobert.data.tokenize import encoding, encoding_pool, long_texts
-from neobert.data.tokenize.encoding import Counts, Encoded, SegmentEncoder, segment_encoder, token_dtype
+from neobert.data.tokenize.encoding import Counts, SegmentEncoder, segment_encoder, token_dtype
 from neobert.data.tokenize.encoding_pool import encode_all, encode_in_processes
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.errors import ProjectError
@@ -29,10 +29,6 @@ def bundle(tokenizer_dir) -> TokenizerBundle:
 
 def encoder(bundle: TokenizerBundle, max_length: int = 16, **options: object) -> SegmentEncoder:
     return segment_encoder(bundle, max_length, options.pop("min_length", 1), options.pop("long", "split"))
-
-
-def segments(encoded: Encoded) -> list[list[int]]:
-    return [part.tolist() for part in np.split(encoded.tokens, np.cumsum(encoded.lengths)[:-1])]
 
 
 def plain(bundle: TokenizerBundle, text: str) -> list[int]:

@@ -17,6 +17,7 @@ from neobert.evaluation.glue.sources import is_hub_copy, split_parts
 from neobert.evaluation.glue.superglue import multirc_rows, wic_rows, wsc_rows
 from neobert.evaluation.glue.tasks import SUITES, TASKS, expand_task_names
 from neobert.hub_names import is_hub_name
+from tests.evaluation.test_glue_files import rows_of
 
 WSC = {
     "text": "The  cup fell off the big table because it was old.",
@@ -94,10 +95,6 @@ def written(folder: Path, row: dict[str, Any]) -> None:
         (folder / f"{name}.jsonl").write_text(jsonl([row]), encoding="utf-8")
 
 
-def rows_in(folder: Path, split: str = "train") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 def test_every_task_of_the_suite_is_here():
     assert set(ROWS) == {*SUITES[1].tasks}
 
@@ -107,7 +104,7 @@ def test_published_rows_are_read(name, tmp_path):
     published, _, wanted = ROWS[name]
     written(tmp_path / "data" / FOLDERS.get(name, "WSC"), published)
     report = prepare_task(TASKS[name], tmp_path / "data", tmp_path / "out")
-    assert rows_in(tmp_path / "out") == rows_in(tmp_path / "out", "dev") == wanted
+    assert rows_of(tmp_path / "out", "train") == rows_of(tmp_path / "out", "dev") == wanted
     assert report["dev"]["in_train"] == len(wanted)
     assert report["dev"]["source"].endswith("val.jsonl")
 
@@ -117,7 +114,7 @@ def test_flat_rows_of_tables_are_read(name, tmp_path):
     _, flat, wanted = ROWS[name]
     written(tmp_path / "data" / name, flat or {})
     prepare_task(TASKS[name], tmp_path / "data", tmp_path / "out")
-    assert rows_in(tmp_path / "out") == wanted[:1]
+    assert rows_of(tmp_path / "out", "train") == wanted[:1]
 
 
 @pytest.mark.parametrize(
@@ -216,8 +213,8 @@ def test_one_file_of_several_splits_is_divided(tmp_path):
     ]
     (tmp_path / "AllNLI" / "AllNLI.tsv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     prepare_task(TASKS["allnli"], tmp_path, tmp_path / "out")
-    assert rows_in(tmp_path / "out") == [{"text": '"a', "pair": "train", "label": "neutral"}]
-    assert rows_in(tmp_path / "out", "dev") == [{"text": '"a', "pair": "dev", "label": "entailment"}]
+    assert rows_of(tmp_path / "out", "train") == [{"text": '"a', "pair": "train", "label": "neutral"}]
+    assert rows_of(tmp_path / "out", "dev") == [{"text": '"a', "pair": "dev", "label": "entailment"}]
 
 
 @pytest.fixture
@@ -243,8 +240,10 @@ def hub_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_copy_of_a_repository_is_read_by_its_configurations(hub_copy, tmp_path):
     report = prepare_task(TASKS["cb"], hub_copy, tmp_path / "out")
-    assert rows_in(tmp_path / "out") == [{"text": "train it rains", "pair": "it is wet", "label": "neutral"}]
-    assert rows_in(tmp_path / "out", "dev")[0]["label"] == "entailment"
+    assert rows_of(tmp_path / "out", "train") == [
+        {"text": "train it rains", "pair": "it is wet", "label": "neutral"}
+    ]
+    assert rows_of(tmp_path / "out", "dev")[0]["label"] == "entailment"
     assert (report["dev"]["source"], report["dev"]["unlabelled"]) == (f"{hub_copy}, validation", 1)
 
 

@@ -26,6 +26,7 @@ from neobert.precision.torchao import convert as conversion
 from neobert.precision.torchao.section import TorchaoConfig
 from neobert.precision.torchao.spec import TORCHAO
 from neobert.probes.attention_suite import SpecialTokenIds
+from tests.precision.test_libraries import linears
 
 pytest.importorskip("torchao", reason="the extra torchao is not installed")
 
@@ -43,15 +44,6 @@ def backbone_of(model, **section):
     return config, shape, build_backbone(config, SpecialTokenIds(), 128, World(FP32), head, {})
 
 
-def linears(backbone):
-    return {
-        (number, name): module
-        for number, block in enumerate(backbone.blocks)
-        for name, module in block.named_modules()
-        if isinstance(module, nn.Linear)
-    }
-
-
 @pytest.mark.parametrize("section", [{}, {"skip_first_last_linear": False}, {"filter_fqns": ["w"]}])
 @pytest.mark.parametrize(
     "model",
@@ -61,12 +53,12 @@ def linears(backbone):
 )
 def test_the_plan_counts_the_layers_that_are_converted(model, section):
     config, shape, backbone = backbone_of(model, **section)
-    before = linears(backbone)
+    before = linears(backbone, nn.Linear)
     run_recipe(config).convert(backbone)
-    converted = {name for name, module in linears(backbone).items() if module is not before[name]}
+    converted = {name for name, module in linears(backbone, nn.Linear).items() if module is not before[name]}
     expected = enabled_conversion(config).select_layers([*list_linear_layers(shape)])
     assert converted == {(each.block, each.name) for each in expected}
-    assert all(linears(backbone)[name].weight is before[name].weight for name in converted)
+    assert all(linears(backbone, nn.Linear)[name].weight is before[name].weight for name in converted)
 
 
 def test_a_filter_that_leaves_nothing_is_an_error():

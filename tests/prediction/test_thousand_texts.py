@@ -17,9 +17,7 @@ import pytest
 import torch
 import transformers
 
-from neobert.prediction.job import run
-from neobert.prediction.request import Request
-from tests.prediction.test_predict import LABELS, SCORE, pipeline
+from tests.prediction.test_predict import LABELS, SCORE, pipeline, predict
 
 FOLDER = os.environ.get("NEOBERT_TEST_DATA")
 pytestmark = [
@@ -64,13 +62,6 @@ def saved(tmp_path):
     return save
 
 
-def predict(folder, rows, output, **more):
-    source = output.with_name("in.jsonl")
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    run(Request(str(folder), str(source), str(output), dtype="fp32", **more))
-    return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
-
-
 def largest(pairs) -> float:
     """Return the largest difference, and print it with the number of texts."""
     differences = [abs(one - other) for one, other in pairs]
@@ -80,7 +71,7 @@ def largest(pairs) -> float:
 
 def test_classes(saved, sentences, tmp_path):
     folder = saved("SequenceClassification", **LABELS)
-    found = predict(folder, [{"text": text} for text in sentences], tmp_path / "out.jsonl", every_class=True)
+    found = predict(folder, [{"text": text} for text in sentences], tmp_path, dtype="fp32", every_class=True)
     wanted = pipeline("text-classification", folder)(
         sentences, top_k=None, truncation=True, max_length=LONGEST
     )
@@ -97,7 +88,7 @@ def test_scores_of_pairs(saved, tmp_path):
     folder = saved("SequenceClassification", **SCORE)
     texts = rows_of("STS-B/train.tsv", "sentence1", "sentence2")
     rows = [{"text": first, "other": second} for first, second in texts]
-    found = predict(folder, rows, tmp_path / "out.jsonl", pair_column="other")
+    found = predict(folder, rows, tmp_path, dtype="fp32", pair_column="other")
     inputs = [{"text": first, "text_pair": second} for first, second in texts]
     requested = {"truncation": True, "max_length": LONGEST, "function_to_apply": "none"}
     wanted = pipeline("text-classification", folder)(inputs, **requested)
@@ -108,7 +99,7 @@ def test_scores_of_pairs(saved, tmp_path):
 
 def test_labels_of_words(saved, sentences, tmp_path):
     folder = saved("TokenClassification", **LABELS)
-    found = predict(folder, [{"tokens": text.split()} for text in sentences], tmp_path / "out.jsonl")
+    found = predict(folder, [{"tokens": text.split()} for text in sentences], tmp_path, dtype="fp32")
     wanted = pipeline("token-classification", folder, ignore_labels=[])(sentences)
     pairs = []
     for text, row, tokens in zip(sentences, found, wanted, strict=True):
@@ -127,7 +118,7 @@ def test_masked_words(saved, sentences, tmp_path):
         words = text.split()
         words[draw.randrange(len(words))] = "[MASK]"
         texts.append(" ".join(words))
-    found = predict(folder, [{"text": text} for text in texts], tmp_path / "out.jsonl")
+    found = predict(folder, [{"text": text} for text in texts], tmp_path, dtype="fp32")
     wanted = pipeline("fill-mask", folder)(texts, top_k=1)
     assert [row["prediction"] for row in found] == [best["token_str"] for (best,) in wanted]
     pairs = ((row["probability"], best["score"]) for row, (best,) in zip(found, wanted, strict=True))
@@ -136,7 +127,7 @@ def test_masked_words(saved, sentences, tmp_path):
 
 def test_a_killed_command_continues(saved, sentences, tmp_path):
     folder = saved("SequenceClassification", **LABELS)
-    whole = predict(folder, [{"text": text} for text in sentences], tmp_path / "whole.jsonl")
+    whole = predict(folder, [{"text": text} for text in sentences], tmp_path, "whole.jsonl", dtype="fp32")
     output = tmp_path / "out.jsonl"
     command = [sys.executable, "-P", "-m", "launcher", "predict", str(folder), str(tmp_path / "in.jsonl")]
     command += ["--output", str(output), "--texts-per-shard", "20", "--processes", "1"]
