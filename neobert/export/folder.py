@@ -125,15 +125,9 @@ def drop_inert_tokens(files: Mapping[str, bytes], size: int) -> Mapping[str, byt
     return {**files, TOKENIZER: text.encode()}
 
 
-def with_plain_special_tokens(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Return tokenizer files that treat special tokens spelled out in a text as plain text."""
-    settings = json.loads(files.get(SETTINGS, b"{}")) | {"split_special_tokens": True}
-    return {**files, SETTINGS: _settings_text(settings)}
-
-
-def with_max_length(files: Mapping[str, bytes], tokens: int) -> Mapping[str, bytes]:
-    """Return tokenizer files with a maximum text length of `tokens` tokens."""
-    settings = json.loads(files.get(SETTINGS, b"{}")) | {"model_max_length": tokens}
+def with_tokenizer_settings(files: Mapping[str, bytes], **changes: object) -> Mapping[str, bytes]:
+    """Return tokenizer files with changed values in tokenizer_config.json."""
+    settings = json.loads(files.get(SETTINGS, b"{}")) | changes
     return {**files, SETTINGS: _settings_text(settings)}
 
 

@@ -91,9 +91,4 @@ def reached_tiles(
 def _reached_tiles_fake(
     cu_seqlens: Tensor, num_tokens: int, _earlier: int, _later: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    num_tiles = -(-num_tokens // TILE)
-    return (
-        cu_seqlens.new_empty(num_tokens, dtype=torch.int64),
-        cu_seqlens.new_empty(num_tiles, dtype=torch.int32),
-        cu_seqlens.new_empty((num_tiles, num_tiles), dtype=torch.int32),
-    )
+    return flex.document_tiles_fake(cu_seqlens, num_tokens)

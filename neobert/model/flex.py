@@ -81,14 +81,17 @@ def document_tiles(cu_seqlens: Tensor, num_tokens: int) -> tuple[Tensor, Tensor,
     return segment, counts, indices
 
 
-@document_tiles.register_fake
-def _document_tiles_fake(cu_seqlens: Tensor, num_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+def document_tiles_fake(cu_seqlens: Tensor, num_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return tensors of the shapes and dtypes of `document_tiles`, for the compiler."""
     num_tiles = -(-num_tokens // TILE)
     return (
         cu_seqlens.new_empty(num_tokens, dtype=torch.int64),
         cu_seqlens.new_empty(num_tiles, dtype=torch.int32),
         cu_seqlens.new_empty((num_tiles, num_tiles), dtype=torch.int32),
     )
+
+
+document_tiles.register_fake(document_tiles_fake)
 
 
 def flex_in_documents(

@@ -15,7 +15,7 @@ from neobert.data.batches.streams import EvalStream, TrainStream, count_microbat
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepared_data import PreparedData
 from neobert.data.store.segment_store import SegmentStore
-from neobert.export.folder import drop_inert_tokens, read_tokenizer_files, with_max_length
+from neobert.export.folder import drop_inert_tokens, read_tokenizer_files, with_tokenizer_settings
 from neobert.families.shape import ModelShape
 from neobert.families.table import model_shape
 from neobert.parallel import World
@@ -136,7 +136,7 @@ def _tokenizer_files(run: TaskInputs) -> Mapping[str, bytes]:
     files = drop_inert_tokens(read_tokenizer_files(run.prepared.tokenizer_dir), len(tokenizer))
     if spec_of(run.config).predicts != "next":
         return files
-    return with_max_length(files, run.backbone.max_length)
+    return with_tokenizer_settings(files, model_max_length=run.backbone.max_length)
 
 
 def objective_inputs(batch: Microbatch, device: torch.device) -> dict[str, Any]:

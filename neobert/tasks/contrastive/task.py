@@ -15,7 +15,7 @@ from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.shape import segment_length
 from neobert.encoding.declared import declared_max_length
 from neobert.export.embedding_files import EmbeddingFiles
-from neobert.export.folder import with_plain_special_tokens
+from neobert.export.folder import with_tokenizer_settings
 from neobert.families.table import initial_weights
 from neobert.objectives import token_objective_for
 from neobert.runfiles.model_folder import folder_of_weights
@@ -58,8 +58,8 @@ def build(run: TaskInputs) -> EmbeddingTask:
     )
     own = {each.name: getattr(task, each.name) for each in fields(task)}
     assert task.tokenizer_files is not None, "task_over reads them"
-    # Other programs read a text as it was trained on.
-    own["tokenizer_files"] = with_plain_special_tokens(task.tokenizer_files)
+    # Other programs read a text as it was trained on: special tokens that it spells out are plain text.
+    own["tokenizer_files"] = with_tokenizer_settings(task.tokenizer_files, split_special_tokens=True)
     prompts = {"query": section.query_prompt or "", "document": section.document_prompt or ""}
     width, longest = task.model.config.hidden_size, _max_text_length(config, run.backbone.max_length)
     files = EmbeddingFiles(section.pooling, width, longest, prompts, normalizes=True)
