@@ -391,6 +391,8 @@ def _row_sizes(files: Iterable[Path]) -> Iterator[int]:
                 if num_quotes % 2 == 0:
                     yield size
                     size = 0
+        if size:  # after a quote that encloses nothing, as in 5"
+            yield size
 
 
 def too_many_labels_error(column: Column, text: Path, key: str) -> ProjectError:

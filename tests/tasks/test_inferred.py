@@ -278,6 +278,11 @@ def test_the_share_of_the_rows_that_were_read_is_estimated(monkeypatch, name, sh
     assert labelled_table.read_share(Path(name), 10) == pytest.approx(share, abs=0.03)
 
 
+def test_a_quote_that_encloses_nothing_does_not_make_the_share_of_the_rows_small():
+    Path("a.csv").write_text("text,label\n" + 'a pipe of 5",a\n' + "another pipe,b\n" * 40, encoding="utf-8")
+    assert labelled_table.read_share(Path("a.csv"), 10) == 1.0
+
+
 def test_quotes_of_a_tsv_file_may_be_characters():
     texts = [f'"quoted text {number}' for number in range(40)]
     table = classified(write("a.tsv", {"sentence": texts, "label": of([0, 1])}))
