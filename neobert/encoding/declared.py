@@ -7,15 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from neobert.config.schema import TokenizerConfig
 from neobert.encoding.prompts import Prompts, read_prompts
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.table import is_causal
+from neobert.plan.normalization import read_normalization
 from neobert.printable import printable
 from neobert.runfiles.model_folder import CODE, read_json
 
 POOLINGS = {"mean": "avg", "cls": "cls", "max": "max"}
 """Pooling names of sentence-transformers, and the equivalent values of `config.pooling`."""
 MODULES = "modules.json"
+TRANSFORMER_SETTINGS = "sentence_bert_config.json"
 KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
 
 
@@ -55,8 +58,10 @@ class DeclaredSettings:
 def read_declared_settings(folder: Path) -> DeclaredSettings:
     """Read config.json and, where they exist, the files of sentence-transformers.
 
-    Raises `ProjectError` if two declarations differ, and for modules other than pooling and normalization.
+    Raises `ProjectError` if two declarations differ, for modules other than pooling and normalization, and
+    for lowercasing that the tokenizer does not do.
     """
+    _refuse_lowercasing(folder)
     own = read_json(folder / "config.json").get("pooling")
     modules = _module_folders(folder)
     settings = _pooling_settings(folder, modules)
@@ -82,10 +87,21 @@ def declared_max_length(folder: Path) -> int | None:
 
     Raises `ProjectError` if a file that may declare it is not a JSON object.
     """
-    length = read_json(folder / "sentence_bert_config.json", missing_ok=True).get("max_seq_length")
+    length = read_json(folder / TRANSFORMER_SETTINGS, missing_ok=True).get("max_seq_length")
     if length is None and (folder / MODULES).is_file():  # release 6 saves it with the tokenizer alone
         length = read_json(folder / "tokenizer_config.json", missing_ok=True).get("model_max_length")
     return length if isinstance(length, int) and length > 0 else None
+
+
+def _refuse_lowercasing(folder: Path) -> None:
+    """Raise `ProjectError` if sentence-transformers lowercases texts that the tokenizer keeps as they are."""
+    if read_json(folder / TRANSFORMER_SETTINGS, missing_ok=True).get("do_lower_case") is not True:
+        return
+    normalization = read_normalization(TokenizerConfig(path=str(folder)))
+    if normalization is not None and not normalization.lowers_case:
+        message = f"{TRANSFORMER_SETTINGS} sets do_lower_case, but the tokenizer keeps capital letters"
+        hint = "add the normalizer Lowercase to tokenizer.json, or use sentence-transformers"
+        raise ProjectError(CODE, message, hint, str(folder))
 
 
 def _module_folders(folder: Path) -> dict[str, str]:

@@ -133,6 +133,19 @@ def test_declarations_that_would_change_an_embedding_are_refused(model_folder, n
     refusal_of(Encoder.load, "model-folder", message, with_modules(model_folder, *names, **pooling))
 
 
+def test_lowercasing_that_the_tokenizer_does_not_do_is_refused(model_folder):
+    file, settings = model_folder / "tokenizer.json", model_folder / "sentence_bert_config.json"
+    settings.write_text('{"do_lower_case": true}')
+    content = json.loads(file.read_text())
+    for normalizer in ({"type": "Lowercase"}, {"type": "Sequence", "normalizers": [{"type": "Lowercase"}]}):
+        file.write_text(json.dumps({**content, "normalizer": normalizer}))
+        Encoder.load(model_folder, pooling="avg")
+    file.write_text(json.dumps({**content, "normalizer": {"type": "NFC"}}))
+    refusal_of(Encoder.load, "model-folder", "sets do_lower_case", model_folder, pooling="avg")
+    settings.write_text('{"do_lower_case": false}')
+    Encoder.load(model_folder, pooling="avg")
+
+
 def test_an_encoder_of_transformers_is_padded(tmp_path, tokenizer_dir, one_by_one):
     from transformers import AutoTokenizer, ModernBertConfig, ModernBertForMaskedLM
 
