@@ -219,7 +219,8 @@ def _packing_entry(request: RunFileInputs, config: RunConfig) -> Entry:
 
 
 def _batch_entries(batch: BatchSize, *, is_packed: bool) -> Iterator[Entry]:
-    size = f"about {batch.texts} texts{' a step' if batch.microbatches > 1 else ''}" if is_packed else ""
+    a_step = " a step" if batch.microbatches > 1 else ""
+    size = f"about {counted(batch.texts, 'text')}{a_step}" if is_packed else ""
     yield Entry("trainer.per_device_train_batch_size", batch.rows // batch.microbatches, size)
     yield Entry("trainer.gradient_accumulation_steps", batch.microbatches)
 
