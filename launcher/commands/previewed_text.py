@@ -15,7 +15,7 @@ from neobert.config.text_formats import MARKDOWN, TEXT
 from neobert.data.sources.file_listing import is_saved_dataset, resolve_paths
 from neobert.data.sources.file_selection import TextFile, select_files
 from neobert.data.sources.preview import Preview, group_by_use, preview_local_text
-from neobert.data.sources.rows import TEXT_SETTING, RowFormat, text_rows
+from neobert.data.sources.rows import IN_RUN_FILE, TEXT_SETTING, RowFormat, text_rows
 from neobert.data.sources.saved_rows import split_folders
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import listed
@@ -52,6 +52,7 @@ def as_text_option_error(error: ProjectError) -> ProjectError:
     """Rephrase an error about keys of the text as one about options."""
     hint = error.hint.replace("set dataset.path to", "set --text to")
     hint = hint.replace(f"set {TEXT_SETTING} to", f"set --{TEXT_SETTING} to")
+    hint = hint.replace(IN_RUN_FILE, "")
     return ProjectError("unusable-path", error.message, hint, error.place, EXIT_USAGE)
 
 

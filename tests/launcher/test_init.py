@@ -175,6 +175,12 @@ def test_the_column_of_the_text_is_named_or_given(task, command):
     other.refused(2, f"task {task[1] if task else 'pretrain'} does not read classification.label_column")
 
 
+def test_a_table_without_a_header_has_no_hint_at_a_key_that_init_refuses(command):
+    Path("reviews.csv").write_text("1,so good\n2,so bad\n")
+    answer = command("init", "--text", "reviews.csv", "--device", "cpu")
+    assert "= hint: add a header line, as the first line seems to be a row; or set --dataset." in answer.err
+
+
 def test_files_that_are_not_read_are_warnings(text, command):
     Path("reviews.csv").write_text("id,body\n1,good\n")
     answer = command("init", "b.yaml", "--text", ".", "--device", "cpu")

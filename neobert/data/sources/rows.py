@@ -20,6 +20,8 @@ class UnknownLabelError(ProjectError):
 CANDIDATES = ("text", "sentence", "content")
 TEXT_SETTING, TEXT_OPTION = "dataset.text_column", "--column"
 """Key of a run file, and option of commands without a run file, that name the text column."""
+IN_RUN_FILE = " or set dataset.column_names"
+"""Part of a hint that a command without a run file leaves out."""
 NUMBER = re.compile(r"[-+]?[0-9]+(?:[.,][0-9]+)?")
 TRUTH_VALUES = {"False": "0", "True": "1"}
 """Truth values as text, of JSON and parquet and as pandas writes them into CSV, and their numbers."""
@@ -89,7 +91,7 @@ def column_error(message: str, columns: Mapping[str, object], location: str, set
         ways = [NESTED] * any(isinstance(value, Mapping | list | tuple) for value in columns.values())
         names = [name for name, value in columns.items() if value is None or isinstance(value, str)]
     if any(map(looks_like_value, columns)):
-        in_run_file = "" if setting.startswith("--") else " or set dataset.column_names"
+        in_run_file = "" if setting.startswith("--") else IN_RUN_FILE
         ways.insert(0, f"add a header line{in_run_file}, as the first line seems to be a row")
     if not columns:
         ways = ["correct or remove the row"]
