@@ -233,7 +233,7 @@ def test_a_saved_dataset_of_the_library_is_read_as_any_table(has_splits, tmp_pat
         }
     )
     train = "saved/train" if has_splits else "saved"
-    (rows.train_test_split(0.5) if has_splits else rows).save_to_disk("saved")
+    (rows.train_test_split(0.5, seed=0) if has_splits else rows).save_to_disk("saved")
     of_text = command("init", "text.yaml", "--text", "saved", "--device", "cpu").passed()
     assert ("splits used for evaluation, because of their names: test\n" in of_text.out) is has_splits
     init = ("--text", "saved", "--device", "cpu", "--task")
