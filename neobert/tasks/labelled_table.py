@@ -337,7 +337,7 @@ def named_column(
 def renamed_answers(columns: Iterable[str]) -> str:
     """Return the columns of a question, its answer, context and system prompt, found by their names, and
     their names in a table of conversations, such as "'q' and 'a' to prompt and completion"; '' without a
-    question or an answer.
+    question or an answer, or if they have these names.
     """
     names = {name.lower(): name for name in columns}
     pair = [next((names[name] for name in known if name in names), "") for known in (QUESTIONS, ANSWERS)]
@@ -351,6 +351,8 @@ def renamed_answers(columns: Iterable[str]) -> str:
     new = ("instruction", "output") if "input" in others else ("prompt", "completion")
     renamed = [*zip(pair, new, strict=True), *((name, form) for form, name in others.items())]
     changed = [each for each in renamed if each[0] != each[1]]
+    if not changed:
+        return ""
     old = " and ".join(quoted(name) for name, _ in changed)
     return f"{old} to {' and '.join(form for _, form in changed)}"
 

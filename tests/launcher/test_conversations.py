@@ -103,6 +103,17 @@ def test_a_malformed_row_of_conversations_is_not_read_as_text(command):
     assert not Path("base-talks.yaml").exists()
 
 
+def test_completions_that_kto_rejects_are_not_learned(command):
+    write_rows({"prompt": "What?", "completion": "A test.", "label": True}, number=200)
+    write_model(Path("base"), "llama")
+    init = ("init", "--from", "base", "--text", "talks.jsonl")
+    command(*init, "accepted.yaml").passed()
+    with Path("talks.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"prompt": "What?", "completion": "No.", "label": False}) + "\n")
+    done = command(*init, "run.yaml")
+    done.refused(2, "talks.jsonl: label is false in 1 of 201 rows", "hint: keep the rows with label true")
+
+
 def test_a_folder_of_plain_text_is_no_malformed_table(command):
     write_model(Path("base"), "llama")
     Path("notes").mkdir()

@@ -53,7 +53,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         raise unclear_table_error(text, "the file has no rows", "pass a file with a conversation per row")
     form, keys = _detect_form(first[1], text, named)
     conversations, sample, stride = list[tuple[TurnSize, ...]](), list[list[str]](), 1
-    num_messages, num_answers, unanswered = 0, 0, list[str]()
+    num_messages, num_answers, num_rejected, unanswered = 0, 0, 0, list[str]()
     malformed, num_malformed = None, 0
     later = _later_rows(rows)
     for location, values in islice(chain([first], later), MAX_ROWS):
@@ -69,6 +69,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         conversations.append(_turn_sizes(messages, tools))
         num_messages += len(messages)
         num_answers += sum(each["role"] == "assistant" for each in messages)
+        num_rejected += values.get("label") is False
         if not any(map(_is_answer, messages)):
             unanswered.append(location)
     if malformed is not None:
@@ -83,6 +84,11 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         message = f"{NO_ASSISTANT} with content and weight 1 ({of})"
         hint = "correct or remove these rows"
         raise ProjectError(NOTHING_SUPERVISED, message, hint, unanswered[0], EXIT_USAGE)
+    if num_rejected and "completion" in form.columns:
+        of = f"{num_rejected:,} of {counted(len(conversations), 'row')}"
+        message = f"label is false in {of}: TRL's KTO rejects such completions, and a run would learn them"
+        hint = "keep the rows with label true, or rename the column"
+        raise ProjectError(MALFORMED_ROW, message, hint, str(text), EXIT_USAGE)
     lengths = tuple(sum(sum(turn) for turn in turns) for turns in conversations)
     first_rows = None if next(later, None) is None else len(lengths)
     per_row = f"{num_messages / len(lengths):.1f} messages each"
