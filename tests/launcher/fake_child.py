@@ -14,4 +14,6 @@ with tempfile.TemporaryDirectory(prefix="fake-child-"):
     pids = Path("pids.partial")
     pids.write_text(f"{os.getpid()} {grandchild.pid}", encoding="utf-8")
     pids.rename("pids")
-    time.sleep(600)
+    # A signal just before a system call does not interrupt it: one long sleep could miss it.
+    for _ in range(6000):
+        time.sleep(0.1)
