@@ -69,7 +69,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         conversations.append(_turn_sizes(messages, tools))
         num_messages += len(messages)
         num_answers += sum(each["role"] == "assistant" for each in messages)
-        num_rejected += values.get("label") is False
+        num_rejected += "completion" in form.columns and values.get("label") is False
         if not any(map(_is_answer, messages)):
             unanswered.append(location)
     if malformed is not None:
@@ -84,11 +84,7 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
         message = f"{NO_ASSISTANT} with content and weight 1 ({of})"
         hint = "correct or remove these rows"
         raise ProjectError(NOTHING_SUPERVISED, message, hint, unanswered[0], EXIT_USAGE)
-    if num_rejected and "completion" in form.columns:
-        of = f"{num_rejected:,} of {counted(len(conversations), 'row')}"
-        message = f"label is false in {of}: TRL's KTO rejects such completions, and a run would learn them"
-        hint = "keep the rows with label true, or rename the column"
-        raise ProjectError(MALFORMED_ROW, message, hint, str(text), EXIT_USAGE)
+    _require_no_rejected(num_rejected, len(conversations), text)
     lengths = tuple(sum(sum(turn) for turn in turns) for turns in conversations)
     first_rows = None if next(later, None) is None else len(lengths)
     per_row = f"{num_messages / len(lengths):.1f} messages each"
@@ -96,6 +92,15 @@ def infer(text: Path, named: Named = NONE_NAMED) -> LabelledTable:
     notes = (f"conversations: {form.name}, {size}{_unread_columns(first[1], form)}",)
     texts = tuple(chain.from_iterable(sample))
     return LabelledTable(keys, notes, lengths, texts, tuple(conversations), first_rows)
+
+
+def _require_no_rejected(num_rejected: int, num_rows: int, text: Path) -> None:
+    """Raise `ProjectError` if completions of a table for TRL's KTO have the label false."""
+    if num_rejected:
+        of = f"{num_rejected:,} of {counted(num_rows, 'row')}"
+        message = f"label is false in {of}: TRL's KTO rejects such completions, and a run would learn them"
+        hint = "keep the rows with label true, or rename the column"
+        raise ProjectError(MALFORMED_ROW, message, hint, str(text), EXIT_USAGE)
 
 
 def _unread_columns(values: Mapping[str, Any], form: ConversationForm) -> str:
