@@ -58,20 +58,13 @@ ModelFolder = Annotated[
         help="Exported folder, checkpoint, or run directory (its best checkpoint, else the newest).",
     ),
 ]
-TextsPath = Annotated[
-    Path,
-    Argument(
-        metavar="TEXTS",
-        help="Text file (one text per line), .jsonl, .csv, .tsv or .parquet, a dataset folder, "
-        "or the name of a Hub dataset.",
-    ),
-]
+_FILES = "Text file (one text per line), .jsonl, .csv, .tsv or .parquet, a dataset folder"
+TextsPath = Annotated[Path, Argument(metavar="TEXTS", help=f"{_FILES}, or the name of a Hub dataset.")]
 Texts = Annotated[
     str,  # a Path would change the text: `//` becomes `/`
     Argument(
         metavar="TEXTS",
-        help="Text file (one text per line), .jsonl, .csv, .tsv or .parquet, a dataset folder, "
-        "the name of a Hub dataset, one text in quotes, or - for lines of standard input.",
+        help=f"{_FILES}, the name of a Hub dataset, one text in quotes, or - for lines of standard input.",
     ),
 ]
 EmbeddingsFile = Annotated[

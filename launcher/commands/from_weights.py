@@ -34,15 +34,13 @@ from neobert.families.table import model_shape
 from neobert.plan.token_rate import bytes_per_token
 from neobert.tasks.labelled_table import (
     LabelledTable,
-    has_evaluation_split,
     note_on_rows,
     read_columns,
-    read_share,
     renamed_answers,
-    training_tables,
 )
 from neobert.tasks.spec import TaskSpec
 from neobert.tasks.specs import SPECS, spec_of, text_task
+from neobert.tasks.table_files import has_evaluation_split, read_share, training_tables
 from profiles.registry import resolve_run
 
 OF_CONVERSATIONS = ("DAT020", "SFT001")

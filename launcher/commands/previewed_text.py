@@ -12,14 +12,13 @@ from launcher.terminal import console
 from neobert.config.corpora import LINES_TO_DOCUMENTS
 from neobert.config.schema import DatasetConfig
 from neobert.config.text_formats import MARKDOWN, TEXT
-from neobert.data.sources.file_listing import is_saved_dataset, resolve_paths
-from neobert.data.sources.file_selection import TextFile, select_files
+from neobert.data.sources.file_listing import is_saved_dataset
 from neobert.data.sources.preview import Preview, group_by_use, preview_local_text
 from neobert.data.sources.rows import IN_RUN_FILE, TEXT_SETTING, RowFormat, text_rows
-from neobert.data.sources.saved_rows import split_folders
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import listed
 from neobert.printable import printable
+from neobert.tasks.table_files import split_files
 
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 HEAD_BYTES = 2**20
@@ -67,7 +66,7 @@ def notes_on_splits(text: Path | None, rows: RowFormat) -> tuple[str, ...]:
     """Return notes on files or splits whose names make them evaluation text, and on those not read."""
     found = list[str]()
     with suppress(ProjectError, OSError):
-        files = _files_of_splits(text, rows)
+        files = () if text is None else split_files(text, rows)
         kind = "files" if text is None or not is_saved_dataset(text) else "splits"
         _, evaluation, unread = group_by_use(files, DatasetConfig(path=str(text))) if files else ([], [], [])
         if evaluation:
@@ -78,15 +77,6 @@ def notes_on_splits(text: Path | None, rows: RowFormat) -> tuple[str, ...]:
             for each in unread
         ]
     return tuple(map(printable, found))
-
-
-def _files_of_splits(text: Path | None, rows: RowFormat) -> list[TextFile]:
-    """Return the files of a text, or the splits of a saved dataset."""
-    if text is None:
-        return []
-    if is_saved_dataset(text):
-        return [TextFile(folder, name, name) for name, folder in split_folders(text).items()]
-    return [*select_files(resolve_paths([str(text)]), rows, lambda _: False).files]
 
 
 def warn_of_one_document(path: str) -> None:

@@ -25,8 +25,8 @@ from neobert.encoding.texts import numbered_lines, require_text_format, size_and
 from neobert.errors import ProjectError
 from neobert.plurals import listed
 from neobert.runfiles.model_folder import read_run_config
-from neobert.tasks.labelled_table import read_rows
 from neobert.tasks.spec import TaskSpec
+from neobert.tasks.table_files import read_rows
 
 Item = tuple[str, ...]
 """Texts of a row, in the order of the task's fields."""

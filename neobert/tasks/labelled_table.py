@@ -10,31 +10,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from neobert.config.text_formats import (
-    PARQUET,
-    ROWS_IN_LINES,
-    TEXT,
-    hint_for_plain_text,
-    is_plain,
-    text_format,
-    uncompressed_suffix,
-)
-from neobert.data.sources.file_listing import is_saved_dataset, resolve_paths
-from neobert.data.sources.file_selection import TRAIN, TextFile, select_files
+from neobert.config.text_formats import TEXT, hint_for_plain_text, text_format, uncompressed_suffix
 from neobert.data.sources.rows import RowFormat, looks_like_value
-from neobert.data.sources.saved_rows import saved_rows, split_folders
-from neobert.data.sources.splits import evaluation_split
-from neobert.data.sources.table_rows import Rows
-from neobert.data.sources.text_files import ALL_COLUMNS, read_table, row_groups
+from neobert.data.sources.text_files import ALL_COLUMNS
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import counted, listed
 from neobert.printable import printable
 from neobert.tasks.conversation_pieces import TurnSize
+from neobert.tasks.table_files import read_rows, training_tables
 
 MAX_ROWS, MAX_CHARACTERS = 100_000, 1 << 26
 SAMPLE_TEXTS, SAMPLE_CHARACTERS = 1 << 10, 1 << 15
@@ -192,40 +180,6 @@ def sample_texts(*columns: Column) -> tuple[str, ...]:
     return tuple(text for column in columns for text in column.sample)
 
 
-def has_evaluation_split(text: Path) -> bool:
-    """Return whether the files have a training and an evaluation split, so that no rows are held out.
-
-    Raises `ProjectError` DAT001 if no file is found.
-    """
-    is_saved = is_saved_dataset(text)
-    splits = split_folders(text).keys() if is_saved else {file.split for file in _selected_files(text)}
-    return TRAIN in splits and evaluation_split(tuple(splits), TRAIN) is not None
-
-
-def training_tables(text: Path) -> list[Path]:
-    """Return the files of the training split, else all files; of a saved dataset, one folder.
-
-    Raises `ProjectError` DAT001 if no file is found.
-    """
-    if is_saved_dataset(text):
-        splits = split_folders(text)
-        return [splits.get(TRAIN, next(iter(splits.values())))]
-    found = _selected_files(text)
-    return [file.path for file in found if file.split == TRAIN] or [file.path for file in found]
-
-
-def _selected_files(text: Path) -> Sequence[TextFile]:
-    return select_files(resolve_paths([str(text)]), ALL_COLUMNS, lambda _: False).files
-
-
-def read_rows(table: Path, rows: RowFormat = ALL_COLUMNS) -> Rows:
-    """Return an iterator over the rows of a table from `training_tables`.
-
-    It yields (location for messages, values by column), and raises `ProjectError` at an unreadable row.
-    """
-    return saved_rows(table) if is_saved_dataset(table) else read_table(table, rows)
-
-
 def read_columns(text: Path) -> tuple[list[Column], int | None, Keys]:
     """Return the columns of the training rows, `LabelledTable.first_rows`, and config keys to read the rows.
 
@@ -368,33 +322,6 @@ def note_on_rows(table: LabelledTable) -> Iterator[str]:
     if table.first_rows is not None:
         difference = "be longer" if table.conversations else "have other labels"
         yield f"only the first {counted(table.first_rows, 'row')} were read: later ones may {difference}"
-
-
-def read_share(text: Path, first_rows: int) -> float | None:
-    """Estimate the share of a table in its first rows; None if files are compressed or rows are not lines."""
-    files = training_tables(text)
-    with suppress(ProjectError, OSError):
-        if all(text_format(file) == PARQUET for file in files):
-            return first_rows / sum(group.rows for file in files for group in row_groups(file))
-        if all(is_plain(file) and text_format(file) in ROWS_IN_LINES for file in files):
-            num_bytes = sum(islice(_row_sizes(files), first_rows))
-            return num_bytes / sum(file.stat().st_size for file in files)
-    return None
-
-
-def _row_sizes(files: Iterable[Path]) -> Iterator[int]:
-    """Yield the size of each row in bytes; in CSV, a row continues while its quotes are not closed."""
-    for file in files:
-        has_quotes, size, num_quotes = text_format(file) == ".csv", 0, 0
-        with file.open("rb") as opened:
-            for line in opened:
-                size += len(line)
-                num_quotes += line.count(b'"') if has_quotes else 0
-                if num_quotes % 2 == 0:
-                    yield size
-                    size = 0
-        if size:  # after a quote that encloses nothing, as in 5"
-            yield size
 
 
 def too_many_labels_error(column: Column, text: Path, key: str) -> ProjectError:

@@ -21,7 +21,7 @@ from neobert.families.hf.architecture import CAUSAL
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.shape import ModelShape
 from neobert.runfiles.weights_header import tensor_shapes
-from neobert.tasks import labelled_table
+from neobert.tasks import table_files
 from neobert.tasks.specs import SPECS
 from profiles.registry import resolve_run
 from tests.launcher.model_folders import SIZES, write_header, write_model
@@ -369,9 +369,9 @@ def test_the_file_is_named_after_model_and_text(weights, text, file, command):
 
 def test_a_table_with_labels_and_no_task_is_read_as_text_and_says_so(command, monkeypatch):
     write_model(Path("model"))
-    reads, read = list[Path](), labelled_table.read_table
+    reads, read = list[Path](), table_files.read_table
     monkeypatch.setattr(
-        labelled_table, "read_table", lambda file, rows: [reads.append(file), read(file, rows)][1]
+        table_files, "read_table", lambda file, rows: [reads.append(file), read(file, rows)][1]
     )
     answer = command("train", "--from", "model", "--text", "reviews.csv", *REVIEW, "--dry-run")
     assert (

@@ -12,7 +12,7 @@ import pytest
 
 from neobert.data.sources.pair_columns import parse_score
 from neobert.errors import ProjectError
-from neobert.tasks import labelled_table
+from neobert.tasks import labelled_table, table_files
 from neobert.tasks.classification.inferred import infer as classified
 from neobert.tasks.contrastive.inferred import infer as paired
 from neobert.tasks.multiple_choice.inferred import infer as chosen
@@ -275,12 +275,12 @@ def test_the_share_of_the_rows_that_were_read_is_estimated(monkeypatch, name, sh
         Path(name).write_bytes(gzip.compress(path.read_bytes()))
     table = chosen(Path(name))
     assert table.first_rows == 10, "rows, and not choices"
-    assert labelled_table.read_share(Path(name), 10) == pytest.approx(share, abs=0.03)
+    assert table_files.read_share(Path(name), 10) == pytest.approx(share, abs=0.03)
 
 
 def test_a_quote_that_encloses_nothing_does_not_make_the_share_of_the_rows_small():
     Path("a.csv").write_text("text,label\n" + 'a pipe of 5",a\n' + "another pipe,b\n" * 40, encoding="utf-8")
-    assert labelled_table.read_share(Path("a.csv"), 10) == 1.0
+    assert table_files.read_share(Path("a.csv"), 10) == 1.0
 
 
 def test_quotes_of_a_tsv_file_may_be_characters():

@@ -32,9 +32,9 @@ from neobert.tasks.labelled_table import (
     sample_texts,
     stated_column,
     too_many_labels_error,
-    training_tables,
     unclear_table_error,
 )
+from neobert.tasks.table_files import training_tables
 
 LABELS = ("label", "labels", "class", "category", "target", "sentiment", "intent", "score", "rating", "stars")
 AMOUNTS = ("score", "scores", "rating", "similarity", "points", "grade", "stars", "age", "year", "price")

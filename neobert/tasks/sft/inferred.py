@@ -20,9 +20,7 @@ from neobert.tasks.labelled_table import (
     LabelledTable,
     Named,
     quoted,
-    read_rows,
     renamed_answers,
-    training_tables,
     unclear_table_error,
 )
 from neobert.tasks.sft.conversation import CODE as MALFORMED_ROW
@@ -39,6 +37,7 @@ from neobert.tasks.sft.conversation import (
     parse_messages,
 )
 from neobert.tasks.sft.rows import SETTING
+from neobert.tasks.table_files import read_rows, training_tables
 
 SAMPLED_CONVERSATIONS = 128
 HEADER = "the assistant answers: "
